@@ -261,13 +261,13 @@ class Payload:  # noqa: PLW1641  # never hashable: there are mappings inside
     """
 
     SINCE: ClassVar[Revision] = REV_2024_11_05
-    """The first revision that has the class."""
+    """The first revision that has the class: the argument ``since`` of the class."""
     UNTIL: ClassVar[Revision] = REV_2026_07_28
-    """The last known revision that has it."""
+    """The last known revision that has it: ``until``."""
     CONSTANTS: ClassVar[tuple[str, ...]] = ()
-    """The class attributes that are members on the wire with a fixed value."""
+    """The members on the wire with a fixed value: the class attributes of a type ``ClassVar[Literal[…]]``."""
     ITEMWISE: ClassVar[str | None] = None
-    """The list whose bad items are set aside in ``malformed`` instead of spoiling the whole."""
+    """The list whose bad items are set aside in ``malformed`` instead of spoiling the whole: ``itemwise``."""
     CHOICE: ClassVar[Choice | None] = None
     """For a base class: how to choose the subclass for a raw object."""
 
@@ -275,6 +275,16 @@ class Payload:  # noqa: PLW1641  # never hashable: there are mappings inside
     """Unknown members, by wire name. They are sent again as received; a known member wins over one here."""
     given: tuple[str, ...] = field(default=(), kw_only=True, metadata=NOT_ON_THE_WIRE)
     """The attributes received with just their default value, which are sent again. Equality ignores it."""
+
+    def __init_subclass__(
+        cls, *, since: Revision | None = None, until: Revision | None = None, itemwise: str | None = None
+    ) -> None:
+        """Set what the arguments of a class say. attrs makes each class twice, the second time without them."""
+        cls.SINCE = since or cls.SINCE
+        cls.UNTIL = until or cls.UNTIL
+        cls.ITEMWISE = itemwise or cls.ITEMWISE
+        constants = [name for name, annotation in cls.__annotations__.items() if "ClassVar[Literal[" in annotation]
+        cls.CONSTANTS = tuple(constants) or cls.CONSTANTS
 
     def __attrs_post_init__(self) -> None:
         """Check the kinds of the members; raises TypeError, naming the wrong one. Decoding does not call this."""

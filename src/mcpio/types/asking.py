@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeAlias
 import attrs
 from attrs import field
 
-from mcpio.revisions import REV_2025_06_18, REV_2025_11_25, Revision
+from mcpio.revisions import REV_2025_06_18, REV_2025_11_25
 from mcpio.types._fields import (
     EMPTY,
     NOT_ON_THE_WIRE,
@@ -90,11 +90,9 @@ ToolChoiceMode = Literal["auto", "required", "none"]
 
 
 @payload
-class ToolUseContent(ObjectPayload):
+class ToolUseContent(ObjectPayload, since=REV_2025_11_25):
     """A tool call that the model asks for (SAMP-11)."""
 
-    SINCE: ClassVar[Revision] = REV_2025_11_25
-    CONSTANTS: ClassVar[tuple[str, ...]] = ("type",)
     type: ClassVar[Literal["tool_use"]] = "tool_use"
 
     id: str
@@ -103,11 +101,9 @@ class ToolUseContent(ObjectPayload):
 
 
 @payload
-class ToolResultContent(ObjectPayload):
+class ToolResultContent(ObjectPayload, since=REV_2025_11_25):
     """The result of a tool call. ``tool_use_id`` is the ``id`` of the ``ToolUseContent`` that it answers."""
 
-    SINCE: ClassVar[Revision] = REV_2025_11_25
-    CONSTANTS: ClassVar[tuple[str, ...]] = ("type",)
     type: ClassVar[Literal["tool_result"]] = "tool_result"
 
     tool_use_id: str
@@ -185,10 +181,8 @@ class ModelPreferences(Description):
 
 
 @payload
-class ToolChoice(Payload):
+class ToolChoice(Payload, since=REV_2025_11_25):
     """Whether the model may, must or must not use tools (SAMP-08)."""
-
-    SINCE: ClassVar[Revision] = REV_2025_11_25
 
     mode: ToolChoiceMode | None = None
     """``None`` means ``"auto"``."""
@@ -247,11 +241,9 @@ StringFormat = Literal["email", "uri", "date", "date-time"]
 
 
 @payload
-class StringSchema(Payload):
+class StringSchema(Payload, since=REV_2025_06_18):
     """A text field. Lengths are in characters."""
 
-    SINCE: ClassVar[Revision] = REV_2025_06_18
-    CONSTANTS: ClassVar[tuple[str, ...]] = ("type",)
     type: ClassVar[Literal["string"]] = "string"
 
     title: str | None = None
@@ -263,10 +255,8 @@ class StringSchema(Payload):
 
 
 @payload
-class NumberSchema(Payload):
+class NumberSchema(Payload, since=REV_2025_06_18):
     """A number field."""
-
-    SINCE: ClassVar[Revision] = REV_2025_06_18
 
     type: Literal["number", "integer"] = wire(default="number", always=True, required=True)
     title: str | None = None
@@ -277,11 +267,9 @@ class NumberSchema(Payload):
 
 
 @payload
-class BooleanSchema(Payload):
+class BooleanSchema(Payload, since=REV_2025_06_18):
     """A checkbox."""
 
-    SINCE: ClassVar[Revision] = REV_2025_06_18
-    CONSTANTS: ClassVar[tuple[str, ...]] = ("type",)
     type: ClassVar[Literal["boolean"]] = "boolean"
 
     title: str | None = None
@@ -290,11 +278,9 @@ class BooleanSchema(Payload):
 
 
 @payload
-class LegacyTitledEnumSchema(Payload):
+class LegacyTitledEnumSchema(Payload, since=REV_2025_06_18):
     """A choice of one, as 2025-06-18 writes it: there it is called ``EnumSchema``."""
 
-    SINCE: ClassVar[Revision] = REV_2025_06_18
-    CONSTANTS: ClassVar[tuple[str, ...]] = ("type",)
     type: ClassVar[Literal["string"]] = "string"
 
     enum: tuple[str, ...]
@@ -306,11 +292,9 @@ class LegacyTitledEnumSchema(Payload):
 
 
 @payload
-class UntitledSingleSelectEnumSchema(Payload):
+class UntitledSingleSelectEnumSchema(Payload, since=REV_2025_06_18):
     """A choice of one. In 2025-06-18 it is an ``EnumSchema`` without names."""
 
-    SINCE: ClassVar[Revision] = REV_2025_06_18
-    CONSTANTS: ClassVar[tuple[str, ...]] = ("type",)
     type: ClassVar[Literal["string"]] = "string"
 
     enum: tuple[str, ...]
@@ -320,21 +304,17 @@ class UntitledSingleSelectEnumSchema(Payload):
 
 
 @payload
-class TitledChoice(Payload):
+class TitledChoice(Payload, since=REV_2025_11_25):
     """A value and its label."""
-
-    SINCE: ClassVar[Revision] = REV_2025_11_25
 
     const: str
     title: str
 
 
 @payload
-class TitledSingleSelectEnumSchema(Payload):
+class TitledSingleSelectEnumSchema(Payload, since=REV_2025_11_25):
     """A choice of one among titled values."""
 
-    SINCE: ClassVar[Revision] = REV_2025_11_25
-    CONSTANTS: ClassVar[tuple[str, ...]] = ("type",)
     type: ClassVar[Literal["string"]] = "string"
 
     one_of: tuple[TitledChoice, ...]
@@ -344,22 +324,18 @@ class TitledSingleSelectEnumSchema(Payload):
 
 
 @payload
-class MultiSelectItems(Payload):
+class MultiSelectItems(Payload, since=REV_2025_11_25):
     """The values of a multiple choice."""
 
-    SINCE: ClassVar[Revision] = REV_2025_11_25
-    CONSTANTS: ClassVar[tuple[str, ...]] = ("type",)
     type: ClassVar[Literal["string"]] = "string"
 
     enum: tuple[str, ...]
 
 
 @payload
-class UntitledMultiSelectEnumSchema(Payload):
+class UntitledMultiSelectEnumSchema(Payload, since=REV_2025_11_25):
     """A multiple choice."""
 
-    SINCE: ClassVar[Revision] = REV_2025_11_25
-    CONSTANTS: ClassVar[tuple[str, ...]] = ("type",)
     type: ClassVar[Literal["array"]] = "array"
 
     items: MultiSelectItems
@@ -371,20 +347,16 @@ class UntitledMultiSelectEnumSchema(Payload):
 
 
 @payload
-class TitledItems(Payload):
+class TitledItems(Payload, since=REV_2025_11_25):
     """The titled values of a multiple choice."""
-
-    SINCE: ClassVar[Revision] = REV_2025_11_25
 
     any_of: tuple[TitledChoice, ...]
 
 
 @payload
-class TitledMultiSelectEnumSchema(Payload):
+class TitledMultiSelectEnumSchema(Payload, since=REV_2025_11_25):
     """A multiple choice among titled values."""
 
-    SINCE: ClassVar[Revision] = REV_2025_11_25
-    CONSTANTS: ClassVar[tuple[str, ...]] = ("type",)
     type: ClassVar[Literal["array"]] = "array"
 
     items: TitledItems
@@ -446,11 +418,9 @@ PrimitiveSchema: TypeAlias = Annotated[
 
 
 @payload
-class ElicitSchema(Payload):
+class ElicitSchema(Payload, since=REV_2025_06_18):
     """A form: its fields by name, and which of them must be filled in."""
 
-    SINCE: ClassVar[Revision] = REV_2025_06_18
-    CONSTANTS: ClassVar[tuple[str, ...]] = ("type",)
     type: ClassVar[Literal["object"]] = "object"
 
     properties: Mapping[str, PrimitiveSchema]
@@ -471,13 +441,12 @@ def _request_class(raw: Mapping[str, Any]) -> type[Payload] | None:
 
 
 @payload
-class ElicitRequest(RequestPayload):
+class ElicitRequest(RequestPayload, since=REV_2025_06_18):
     """The base of ``ElicitFormRequest`` and ``ElicitURLRequest``; decoding gives one of them (ELIC-03).
 
     A value inside an ``InputRequiredResult`` since 2026-07-28.
     """
 
-    SINCE: ClassVar[Revision] = REV_2025_06_18
     CHOICE: ClassVar[Choice | None] = Choice(_request_class, member="mode")
 
     message: str
@@ -495,11 +464,9 @@ class ElicitFormRequest(ElicitRequest):
 
 
 @payload
-class ElicitURLRequest(ElicitRequest):
+class ElicitURLRequest(ElicitRequest, since=REV_2025_11_25):
     """Ask the user to visit a URL. Do not open it without their consent (ELIC-18)."""
 
-    SINCE: ClassVar[Revision] = REV_2025_11_25
-    CONSTANTS: ClassVar[tuple[str, ...]] = ("mode",)
     mode: ClassVar[Literal["url"]] = "url"
 
     url: str
@@ -514,31 +481,23 @@ ElicitValue: TypeAlias = str | int | float | bool | tuple[str, ...]
 
 
 @payload
-class ElicitResult(ResultPayload):
+class ElicitResult(ResultPayload, since=REV_2025_06_18):
     """The user's reaction. ``content`` is present only when a form was accepted (ELIC-10)."""
-
-    SINCE: ClassVar[Revision] = REV_2025_06_18
 
     action: ElicitAction
     content: Mapping[str, ElicitValue] | None = wire(default=None, strict=True)
 
 
 @payload
-class ElicitationCompleteNotification(NotificationPayload):
+class ElicitationCompleteNotification(NotificationPayload, since=REV_2025_11_25, until=REV_2025_11_25):
     """The user completed a URL elicitation (ELIC-16)."""
-
-    SINCE: ClassVar[Revision] = REV_2025_11_25
-    UNTIL: ClassVar[Revision] = REV_2025_11_25
 
     elicitation_id: str
 
 
 @payload
-class URLElicitationRequiredData(Payload):
+class URLElicitationRequiredData(Payload, since=REV_2025_11_25, until=REV_2025_11_25):
     """The ``data`` of error -32042: the URLs that the user must visit first (ELIC-17)."""
-
-    SINCE: ClassVar[Revision] = REV_2025_11_25
-    UNTIL: ClassVar[Revision] = REV_2025_11_25
 
     elicitations: tuple[ElicitURLRequest, ...]
 
@@ -566,10 +525,8 @@ class ListRootsRequest(RequestPayload):
 
 
 @payload
-class ListRootsResult(ResultPayload):
+class ListRootsResult(ResultPayload, itemwise="roots"):
     """The roots."""
-
-    ITEMWISE: ClassVar[str | None] = "roots"
 
     roots: tuple[Root, ...]
     malformed: tuple[MalformedItem, ...] = field(default=(), kw_only=True, metadata=NOT_ON_THE_WIRE)
@@ -577,7 +534,5 @@ class ListRootsResult(ResultPayload):
 
 
 @payload
-class RootsListChangedNotification(NotificationPayload):
+class RootsListChangedNotification(NotificationPayload, until=REV_2025_11_25):
     """The list of roots changed."""
-
-    UNTIL: ClassVar[Revision] = REV_2025_11_25

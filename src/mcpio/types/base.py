@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias
 
 import attrs
 from attrs import field
@@ -123,10 +123,8 @@ else:
 
 
 @payload
-class InputRequiredResult(ResultPayload):
+class InputRequiredResult(ResultPayload, since=REV_2026_07_28):
     """The server needs input first: answer and ask again (MRTR-02). At least one of the two members is present."""
-
-    SINCE: ClassVar[Revision] = REV_2026_07_28
 
     input_requests: Mapping[str, InputRequest] | None = wire(default=None, strict=True)
     """By keys that the server chose; the answers go back under the same keys."""

@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal, TypeAlias
 import attrs
 from attrs import field
 
-from mcpio.revisions import REV_2025_03_26, REV_2025_06_18, REV_2025_11_25, Revision
+from mcpio.revisions import REV_2025_03_26, REV_2025_06_18, REV_2025_11_25
 from mcpio.types._fields import Choice, Description, Payload, Unknown, payload, tagged, wire, wired
 from mcpio.types.base import ObjectPayload
 
@@ -180,10 +180,8 @@ class Annotations(Description):
 
 
 @payload
-class Icon(Description):
+class Icon(Description, since=REV_2025_11_25):
     """An icon. The peer chose its address: show it only after the checks of ICON-03."""
-
-    SINCE: ClassVar[Revision] = REV_2025_11_25
 
     src: str = field(metadata=wired(check=_fault_in_icon_address))
     """An ``http(s)`` or ``data`` URI."""
@@ -198,7 +196,6 @@ class Icon(Description):
 class TextContent(ObjectPayload):
     """Text."""
 
-    CONSTANTS: ClassVar[tuple[str, ...]] = ("type",)
     type: ClassVar[Literal["text"]] = "text"
 
     text: str
@@ -209,7 +206,6 @@ class TextContent(ObjectPayload):
 class ImageContent(ObjectPayload):
     """An image: ``data`` is base64 with padding (CONT-03). ``ImageContent.of`` makes it of bytes."""
 
-    CONSTANTS: ClassVar[tuple[str, ...]] = ("type",)
     type: ClassVar[Literal["image"]] = "image"
 
     data: str = field(metadata=wired(check=_fault_in_base64))
@@ -229,11 +225,9 @@ class ImageContent(ObjectPayload):
 
 
 @payload
-class AudioContent(ObjectPayload):
+class AudioContent(ObjectPayload, since=REV_2025_03_26):
     """Sound: ``data`` is base64 with padding (CONT-03). ``AudioContent.of`` makes it of bytes."""
 
-    SINCE: ClassVar[Revision] = REV_2025_03_26
-    CONSTANTS: ClassVar[tuple[str, ...]] = ("type",)
     type: ClassVar[Literal["audio"]] = "audio"
 
     data: str = field(metadata=wired(check=_fault_in_base64))
@@ -282,7 +276,6 @@ ResourceContents: TypeAlias = Annotated[TextResourceContents | BlobResourceConte
 class EmbeddedResource(ObjectPayload):
     """A resource inside a message."""
 
-    CONSTANTS: ClassVar[tuple[str, ...]] = ("type",)
     type: ClassVar[Literal["resource"]] = "resource"
 
     resource: ResourceContents
@@ -306,11 +299,9 @@ class EmbeddedResource(ObjectPayload):
 
 
 @payload
-class ResourceLink(ObjectPayload):
+class ResourceLink(ObjectPayload, since=REV_2025_06_18):
     """A reference to a resource, which need not be listed (TOOL-21)."""
 
-    SINCE: ClassVar[Revision] = REV_2025_06_18
-    CONSTANTS: ClassVar[tuple[str, ...]] = ("type",)
     type: ClassVar[Literal["resource_link"]] = "resource_link"
 
     uri: str

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, Type
 
 from attrs import field
 
-from mcpio.revisions import REV_2025_03_26, REV_2025_06_18, REV_2025_11_25, REV_2026_07_28, Revision
+from mcpio.revisions import REV_2025_03_26, REV_2025_06_18, REV_2025_11_25, REV_2026_07_28
 from mcpio.types._fields import Description, Payload, payload, tagged, wire, wired
 from mcpio.types.base import (
     CacheableResult,
@@ -136,10 +136,8 @@ class SamplingCapability(Description):
 
 
 @payload
-class ElicitationCapability(Description):
+class ElicitationCapability(Description, since=REV_2025_06_18):
     """The client can ask its user. Without ``form`` and ``url`` it means ``form`` (ELIC-01)."""
-
-    SINCE: ClassVar[Revision] = REV_2025_06_18
 
     form: Mapping[str, Any] | None = wire(default=None, since=REV_2025_11_25)
     url: Mapping[str, Any] | None = wire(default=None, since=REV_2025_11_25)
@@ -196,10 +194,8 @@ class ServerCapabilities(Description):
 
 
 @payload
-class InitializeRequest(RequestPayload):
+class InitializeRequest(RequestPayload, until=REV_2025_11_25):
     """The first message of a handshake (LIFE-02)."""
-
-    UNTIL: ClassVar[Revision] = REV_2025_11_25
 
     protocol_version: str
     capabilities: ClientCapabilities
@@ -207,10 +203,8 @@ class InitializeRequest(RequestPayload):
 
 
 @payload
-class InitializeResult(ResultPayload):
+class InitializeResult(ResultPayload, until=REV_2025_11_25):
     """The server's answer to ``initialize`` (LIFE-07)."""
-
-    UNTIL: ClassVar[Revision] = REV_2025_11_25
 
     protocol_version: str
     capabilities: ServerCapabilities
@@ -220,17 +214,13 @@ class InitializeResult(ResultPayload):
 
 
 @payload
-class InitializedNotification(NotificationPayload):
+class InitializedNotification(NotificationPayload, until=REV_2025_11_25):
     """The client is ready (LIFE-08)."""
-
-    UNTIL: ClassVar[Revision] = REV_2025_11_25
 
 
 @payload
-class PingRequest(RequestPayload):
+class PingRequest(RequestPayload, until=REV_2025_11_25):
     """Check that the peer responds. The answer is an ``EmptyResult``."""
-
-    UNTIL: ClassVar[Revision] = REV_2025_11_25
 
 
 @payload
@@ -279,13 +269,11 @@ TaskSupport = Literal["forbidden", "optional", "required"]
 
 
 @payload
-class ToolAnnotations(Description):
+class ToolAnnotations(Description, since=REV_2025_03_26):
     """A server's hints on the behaviour of its tool. Trust them only as much as the server (TOOL-17).
 
     ``None`` means that the hint is absent; the ``is_…`` properties fill in the specification's defaults.
     """
-
-    SINCE: ClassVar[Revision] = REV_2025_03_26
 
     title: str | None = None
     read_only_hint: bool | None = None
@@ -315,11 +303,8 @@ class ToolAnnotations(Description):
 
 
 @payload
-class ToolExecution(Payload):
+class ToolExecution(Payload, since=REV_2025_11_25, until=REV_2025_11_25):
     """How to run a tool."""
-
-    SINCE: ClassVar[Revision] = REV_2025_11_25
-    UNTIL: ClassVar[Revision] = REV_2025_11_25
 
     task_support: TaskSupport | None = None
     """Whether a call may, must or must not be a task; ``None`` means ``"forbidden"`` (TASK-06)."""
@@ -358,10 +343,8 @@ class ListToolsRequest(RequestPayload):
 
 
 @payload
-class ListToolsResult(ListResult):
+class ListToolsResult(ListResult, itemwise="tools"):
     """A page of the tools. Only ``next_cursor`` of ``None`` ends the list: an empty string does not (GONE-05)."""
-
-    ITEMWISE: ClassVar[str | None] = "tools"
 
     tools: tuple[Tool, ...]
     next_cursor: str | None = wire(default=None, strict=True)
@@ -477,10 +460,8 @@ class ListResourcesRequest(RequestPayload):
 
 
 @payload
-class ListResourcesResult(ListResult):
+class ListResourcesResult(ListResult, itemwise="resources"):
     """A page of the resources. Only ``next_cursor`` of ``None`` ends the list (GONE-05)."""
-
-    ITEMWISE: ClassVar[str | None] = "resources"
 
     resources: tuple[Resource, ...]
     next_cursor: str | None = wire(default=None, strict=True)
@@ -494,10 +475,8 @@ class ListResourceTemplatesRequest(RequestPayload):
 
 
 @payload
-class ListResourceTemplatesResult(ListResult):
+class ListResourceTemplatesResult(ListResult, itemwise="resource_templates"):
     """A page of the resource templates. Only ``next_cursor`` of ``None`` ends the list (GONE-05)."""
-
-    ITEMWISE: ClassVar[str | None] = "resource_templates"
 
     resource_templates: tuple[ResourceTemplate, ...]
     next_cursor: str | None = wire(default=None, strict=True)
@@ -529,19 +508,15 @@ class ReadResourceResult(CacheableResult):
 
 
 @payload
-class SubscribeRequest(RequestPayload):
+class SubscribeRequest(RequestPayload, until=REV_2025_11_25):
     """Ask for notifications when a resource changes (RES-06)."""
-
-    UNTIL: ClassVar[Revision] = REV_2025_11_25
 
     uri: str
 
 
 @payload
-class UnsubscribeRequest(RequestPayload):
+class UnsubscribeRequest(RequestPayload, until=REV_2025_11_25):
     """End a subscription."""
-
-    UNTIL: ClassVar[Revision] = REV_2025_11_25
 
     uri: str
 
@@ -611,10 +586,8 @@ class ListPromptsRequest(RequestPayload):
 
 
 @payload
-class ListPromptsResult(ListResult):
+class ListPromptsResult(ListResult, itemwise="prompts"):
     """A page of the prompts. Only ``next_cursor`` of ``None`` ends the list (GONE-05)."""
-
-    ITEMWISE: ClassVar[str | None] = "prompts"
 
     prompts: tuple[Prompt, ...]
     next_cursor: str | None = wire(default=None, strict=True)
@@ -653,7 +626,6 @@ class PromptListChangedNotification(NotificationPayload):
 class PromptReference(Payload):
     """A reference to a prompt."""
 
-    CONSTANTS: ClassVar[tuple[str, ...]] = ("type",)
     type: ClassVar[Literal["ref/prompt"]] = "ref/prompt"
 
     name: str
@@ -664,7 +636,6 @@ class PromptReference(Payload):
 class ResourceTemplateReference(Payload):
     """A reference to a resource or a resource template, called ``ResourceReference`` before 2025-06-18."""
 
-    CONSTANTS: ClassVar[tuple[str, ...]] = ("type",)
     type: ClassVar[Literal["ref/resource"]] = "ref/resource"
 
     uri: str
@@ -686,10 +657,8 @@ class CompletionArgument(Payload):
 
 
 @payload
-class CompletionContext(Payload):
+class CompletionContext(Payload, since=REV_2025_06_18):
     """The values of the other arguments chosen so far (COMP-03)."""
-
-    SINCE: ClassVar[Revision] = REV_2025_06_18
 
     arguments: Mapping[str, str] | None = None
 
@@ -738,10 +707,8 @@ _RANKS = {level: rank for rank, level in enumerate(LOGGING_LEVELS)}
 
 
 @payload
-class SetLevelRequest(RequestPayload):
+class SetLevelRequest(RequestPayload, until=REV_2025_11_25):
     """Ask for log messages of a level and above."""
-
-    UNTIL: ClassVar[Revision] = REV_2025_11_25
 
     level: LoggingLevel
 
@@ -760,17 +727,13 @@ class LoggingMessageNotification(NotificationPayload):
 
 
 @payload
-class DiscoverRequest(RequestPayload):
+class DiscoverRequest(RequestPayload, since=REV_2026_07_28):
     """Ask for the server's revisions and capabilities (VER-03)."""
-
-    SINCE: ClassVar[Revision] = REV_2026_07_28
 
 
 @payload
-class DiscoverResult(CacheableResult):
+class DiscoverResult(CacheableResult, since=REV_2026_07_28):
     """The server's revisions and capabilities. Its name and version are in ``meta`` (VER-03)."""
-
-    SINCE: ClassVar[Revision] = REV_2026_07_28
 
     supported_versions: tuple[str, ...]
     capabilities: ServerCapabilities
@@ -779,20 +742,16 @@ class DiscoverResult(CacheableResult):
 
 
 @payload
-class UnsupportedProtocolVersionData(Payload):
+class UnsupportedProtocolVersionData(Payload, since=REV_2026_07_28):
     """The ``data`` of error -32022 (VER-01)."""
-
-    SINCE: ClassVar[Revision] = REV_2026_07_28
 
     supported: tuple[str, ...]
     requested: str
 
 
 @payload
-class MissingRequiredClientCapabilityData(Payload):
+class MissingRequiredClientCapabilityData(Payload, since=REV_2026_07_28):
     """The ``data`` of error -32021: the capabilities that the request should have declared (ENV-05)."""
-
-    SINCE: ClassVar[Revision] = REV_2026_07_28
 
     required_capabilities: ClientCapabilities
 
@@ -802,10 +761,8 @@ class MissingRequiredClientCapabilityData(Payload):
 
 
 @payload
-class SubscriptionFilter(Payload):
+class SubscriptionFilter(Payload, since=REV_2026_07_28):
     """The changes to notify of (SUB-01)."""
-
-    SINCE: ClassVar[Revision] = REV_2026_07_28
 
     tools_list_changed: bool | None = None
     prompts_list_changed: bool | None = None
@@ -823,25 +780,19 @@ class SubscriptionFilter(Payload):
 
 
 @payload
-class SubscriptionsListenRequest(RequestPayload):
+class SubscriptionsListenRequest(RequestPayload, since=REV_2026_07_28):
     """Ask for notifications of changes for as long as the request runs."""
-
-    SINCE: ClassVar[Revision] = REV_2026_07_28
 
     notifications: SubscriptionFilter
 
 
 @payload
-class SubscriptionsListenResult(FinalResult):
+class SubscriptionsListenResult(FinalResult, since=REV_2026_07_28):
     """The server ends the subscription; ``meta`` has its id (SUB-08)."""
-
-    SINCE: ClassVar[Revision] = REV_2026_07_28
 
 
 @payload
-class SubscriptionsAcknowledgedNotification(NotificationPayload):
+class SubscriptionsAcknowledgedNotification(NotificationPayload, since=REV_2026_07_28):
     """The part of the filter that the server honours: the first message of a subscription (SUB-02)."""
-
-    SINCE: ClassVar[Revision] = REV_2026_07_28
 
     notifications: SubscriptionFilter

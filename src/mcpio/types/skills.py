@@ -7,7 +7,7 @@ these are and what their bytes hash to.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from mcpio.types._fields import payload, wire
 from mcpio.types.base import CacheableResult, ListResult, ObjectPayload, RequestPayload
@@ -47,10 +47,8 @@ class ListSkillsRequest(RequestPayload):
 
 
 @payload
-class ListSkillsResult(ListResult):
+class ListSkillsResult(ListResult, itemwise="skills"):
     """A page of the skills. A server may serve others too, which ``skills/get`` knows (SKILL-07)."""
-
-    ITEMWISE: ClassVar[str | None] = "skills"
 
     skills: tuple[SkillEntry, ...]
     """The entries, each whole."""
@@ -81,10 +79,8 @@ class ReadDirectoryRequest(RequestPayload):
 
 
 @payload
-class ReadDirectoryResult(ListResult):
+class ReadDirectoryResult(ListResult, itemwise="resources"):
     """The direct children of a directory; directories among them have the type ``inode/directory`` (SKILL-09)."""
-
-    ITEMWISE: ClassVar[str | None] = "resources"
 
     resources: tuple[Resource, ...]
     next_cursor: str | None = wire(default=None, strict=True)

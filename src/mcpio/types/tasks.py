@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from attrs import field
 
-from mcpio.revisions import REV_2025_11_25, REV_2026_07_28, Revision
+from mcpio.revisions import REV_2025_11_25, REV_2026_07_28
 from mcpio.types._fields import EMPTY, NOT_ON_THE_WIRE, Description, MalformedItem, Payload, payload, wire, wired
 from mcpio.types.base import FinalResult, InputRequest, NotificationPayload, RequestPayload, ResultPayload
 
@@ -46,31 +46,22 @@ TaskStatus = Literal["working", "input_required", "completed", "failed", "cancel
 
 
 @payload
-class ToolTasksCapability(Description):
+class ToolTasksCapability(Description, since=REV_2025_11_25, until=REV_2025_11_25):
     """The tool requests that may be tasks."""
-
-    SINCE: ClassVar[Revision] = REV_2025_11_25
-    UNTIL: ClassVar[Revision] = REV_2025_11_25
 
     call: Mapping[str, Any] | None = None
 
 
 @payload
-class ServerTaskRequestsCapability(Description):
+class ServerTaskRequestsCapability(Description, since=REV_2025_11_25, until=REV_2025_11_25):
     """The requests that a server runs as tasks on demand."""
-
-    SINCE: ClassVar[Revision] = REV_2025_11_25
-    UNTIL: ClassVar[Revision] = REV_2025_11_25
 
     tools: ToolTasksCapability | None = None
 
 
 @payload
-class ServerTasksCapability(Description):
+class ServerTasksCapability(Description, since=REV_2025_11_25, until=REV_2025_11_25):
     """The server supports tasks."""
-
-    SINCE: ClassVar[Revision] = REV_2025_11_25
-    UNTIL: ClassVar[Revision] = REV_2025_11_25
 
     list: Mapping[str, Any] | None = None
     cancel: Mapping[str, Any] | None = None
@@ -78,42 +69,30 @@ class ServerTasksCapability(Description):
 
 
 @payload
-class SamplingTasksCapability(Description):
+class SamplingTasksCapability(Description, since=REV_2025_11_25, until=REV_2025_11_25):
     """The sampling requests that may be tasks."""
-
-    SINCE: ClassVar[Revision] = REV_2025_11_25
-    UNTIL: ClassVar[Revision] = REV_2025_11_25
 
     create_message: Mapping[str, Any] | None = None
 
 
 @payload
-class ElicitationTasksCapability(Description):
+class ElicitationTasksCapability(Description, since=REV_2025_11_25, until=REV_2025_11_25):
     """The elicitation requests that may be tasks."""
-
-    SINCE: ClassVar[Revision] = REV_2025_11_25
-    UNTIL: ClassVar[Revision] = REV_2025_11_25
 
     create: Mapping[str, Any] | None = None
 
 
 @payload
-class ClientTaskRequestsCapability(Description):
+class ClientTaskRequestsCapability(Description, since=REV_2025_11_25, until=REV_2025_11_25):
     """The requests that a client runs as tasks on demand."""
-
-    SINCE: ClassVar[Revision] = REV_2025_11_25
-    UNTIL: ClassVar[Revision] = REV_2025_11_25
 
     sampling: SamplingTasksCapability | None = None
     elicitation: ElicitationTasksCapability | None = None
 
 
 @payload
-class ClientTasksCapability(Description):
+class ClientTasksCapability(Description, since=REV_2025_11_25, until=REV_2025_11_25):
     """The client supports tasks."""
-
-    SINCE: ClassVar[Revision] = REV_2025_11_25
-    UNTIL: ClassVar[Revision] = REV_2025_11_25
 
     list: Mapping[str, Any] | None = None
     cancel: Mapping[str, Any] | None = None
@@ -124,32 +103,23 @@ class ClientTasksCapability(Description):
 
 
 @payload
-class TaskMetadata(Payload):
+class TaskMetadata(Payload, since=REV_2025_11_25, until=REV_2025_11_25):
     """Asks for a request to run as a task (TASK-08)."""
-
-    SINCE: ClassVar[Revision] = REV_2025_11_25
-    UNTIL: ClassVar[Revision] = REV_2025_11_25
 
     ttl: float | None = None
     """How long to keep the task after its creation, in milliseconds; ``None`` leaves it to the receiver."""
 
 
 @payload
-class RelatedTaskMetadata(Payload):
+class RelatedTaskMetadata(Payload, since=REV_2025_11_25, until=REV_2025_11_25):
     """The value of ``_meta["io.modelcontextprotocol/related-task"]`` (TASK-28)."""
-
-    SINCE: ClassVar[Revision] = REV_2025_11_25
-    UNTIL: ClassVar[Revision] = REV_2025_11_25
 
     task_id: str
 
 
 @payload
-class Task(Payload):
+class Task(Payload, since=REV_2025_11_25, until=REV_2025_11_25):
     """The state of a task (TASK-12). Times are ISO 8601."""
-
-    SINCE: ClassVar[Revision] = REV_2025_11_25
-    UNTIL: ClassVar[Revision] = REV_2025_11_25
 
     task_id: str
     status: TaskStatus
@@ -163,11 +133,8 @@ class Task(Payload):
 
 
 @payload
-class CreateTaskResult(ResultPayload):
+class CreateTaskResult(ResultPayload, since=REV_2025_11_25, until=REV_2025_11_25):
     """A request was accepted as a task; its own result comes later (TASK-09)."""
-
-    SINCE: ClassVar[Revision] = REV_2025_11_25
-    UNTIL: ClassVar[Revision] = REV_2025_11_25
 
     task: Task
 
@@ -176,21 +143,15 @@ class CreateTaskResult(ResultPayload):
 
 
 @payload
-class GetTaskRequest(RequestPayload):
+class GetTaskRequest(RequestPayload, since=REV_2025_11_25, until=REV_2025_11_25):
     """Ask for the state of a task."""
-
-    SINCE: ClassVar[Revision] = REV_2025_11_25
-    UNTIL: ClassVar[Revision] = REV_2025_11_25
 
     task_id: str
 
 
 @payload
-class GetTaskResult(ResultPayload):
+class GetTaskResult(ResultPayload, since=REV_2025_11_25, until=REV_2025_11_25):
     """The state of a task, as members of the result itself (TASK-19). Units are those of ``Task``."""
-
-    SINCE: ClassVar[Revision] = REV_2025_11_25
-    UNTIL: ClassVar[Revision] = REV_2025_11_25
 
     task_id: str
     status: TaskStatus
@@ -202,11 +163,8 @@ class GetTaskResult(ResultPayload):
 
 
 @payload
-class CancelTaskRequest(RequestPayload):
+class CancelTaskRequest(RequestPayload, since=REV_2025_11_25, until=REV_2025_11_25):
     """Cancel a task (TASK-25)."""
-
-    SINCE: ClassVar[Revision] = REV_2025_11_25
-    UNTIL: ClassVar[Revision] = REV_2025_11_25
 
     task_id: str
 
@@ -217,40 +175,27 @@ class CancelTaskResult(GetTaskResult):
 
 
 @payload
-class GetTaskPayloadRequest(RequestPayload):
+class GetTaskPayloadRequest(RequestPayload, since=REV_2025_11_25, until=REV_2025_11_25):
     """Ask for the result of a task. The answer follows when the task has ended (TASK-20)."""
-
-    SINCE: ClassVar[Revision] = REV_2025_11_25
-    UNTIL: ClassVar[Revision] = REV_2025_11_25
 
     task_id: str
 
 
 @payload
-class GetTaskPayloadResult(ResultPayload):
+class GetTaskPayloadResult(ResultPayload, since=REV_2025_11_25, until=REV_2025_11_25):
     """The result of the request that became the task, with all its members in ``extra`` (TASK-21)."""
-
-    SINCE: ClassVar[Revision] = REV_2025_11_25
-    UNTIL: ClassVar[Revision] = REV_2025_11_25
 
 
 @payload
-class ListTasksRequest(RequestPayload):
+class ListTasksRequest(RequestPayload, since=REV_2025_11_25, until=REV_2025_11_25):
     """Ask for a page of the tasks: the first, without ``cursor``."""
-
-    SINCE: ClassVar[Revision] = REV_2025_11_25
-    UNTIL: ClassVar[Revision] = REV_2025_11_25
 
     cursor: str | None = None
 
 
 @payload
-class ListTasksResult(ResultPayload):
+class ListTasksResult(ResultPayload, since=REV_2025_11_25, until=REV_2025_11_25, itemwise="tasks"):
     """A page of the tasks. Only ``next_cursor`` of ``None`` ends the list."""
-
-    SINCE: ClassVar[Revision] = REV_2025_11_25
-    UNTIL: ClassVar[Revision] = REV_2025_11_25
-    ITEMWISE: ClassVar[str | None] = "tasks"
 
     tasks: tuple[Task, ...]
     next_cursor: str | None = wire(default=None, strict=True)
@@ -259,11 +204,8 @@ class ListTasksResult(ResultPayload):
 
 
 @payload
-class TaskStatusNotification(NotificationPayload):
+class TaskStatusNotification(NotificationPayload, since=REV_2025_11_25, until=REV_2025_11_25):
     """The state of a task changed (TASK-30). Units are those of ``Task``."""
-
-    SINCE: ClassVar[Revision] = REV_2025_11_25
-    UNTIL: ClassVar[Revision] = REV_2025_11_25
 
     task_id: str
     status: TaskStatus
@@ -279,9 +221,7 @@ class TaskStatusNotification(NotificationPayload):
 
 
 @payload
-class _FlatTask(FinalResult):
-    SINCE: ClassVar[Revision] = REV_2026_07_28
-
+class _FlatTask(FinalResult, since=REV_2026_07_28):
     task_id: str
     status: TaskStatus
     created_at: str
@@ -314,10 +254,8 @@ class DetailedTask(_FlatTask):
 
 
 @payload
-class TaskNotification(NotificationPayload):
+class TaskNotification(NotificationPayload, since=REV_2026_07_28):
     """A task changed: the members of its ``DetailedTask``, for a subscription with its id (XTASK-11)."""
-
-    SINCE: ClassVar[Revision] = REV_2026_07_28
 
     task_id: str
     status: TaskStatus
@@ -332,19 +270,15 @@ class TaskNotification(NotificationPayload):
 
 
 @payload
-class TaskReference(RequestPayload):
+class TaskReference(RequestPayload, since=REV_2026_07_28):
     """The params of ``tasks/get`` and ``tasks/cancel``."""
-
-    SINCE: ClassVar[Revision] = REV_2026_07_28
 
     task_id: str
 
 
 @payload
-class TaskUpdate(RequestPayload):
+class TaskUpdate(RequestPayload, since=REV_2026_07_28):
     """The params of ``tasks/update``: answers to ``input_requests``, under their keys (XTASK-08)."""
-
-    SINCE: ClassVar[Revision] = REV_2026_07_28
 
     task_id: str
     input_responses: Mapping[str, Any] = EMPTY
