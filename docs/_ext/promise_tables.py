@@ -68,11 +68,13 @@ def world_rows() -> Iterator[list[str]]:
 
 
 def _killed(of: int, tried: int, killed: int, failed: int) -> str:
-    """Tell how many mutants were killed, with the share of all that this stands for (Wilson's interval of 95 %)."""
+    """Tell how many mutants were killed: of all, or with the share for which a sample stands (Wilson's, of 95 %)."""
+    unlisted = f"; {failed} survive unlisted" if failed else ""
+    if tried == of:
+        return f"{killed:,} of {of:,}, which are all: {100 * killed / of:.1f} %{unlisted}"
     z, share = 1.96, killed / tried
     middle, spread = share + z * z / (2 * tried), z * math.sqrt(share * (1 - share) / tried + (z / tried / 2) ** 2)
     low, high = (100 * (middle + sign * spread) / (1 + z * z / tried) for sign in (-1, 1))
-    unlisted = f"; {failed} survive unlisted" if failed else ""
     return f"{killed:,} of the {tried:,} that were tried, of {of:,}: {low:.0f} to {high:.0f} % of all{unlisted}"
 
 

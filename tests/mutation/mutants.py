@@ -3,6 +3,9 @@
 ``python tests/mutation/mutants.py engine --sample 150 --seed 1`` tries a sample of the mutants of a room, prints those
 that no test kills, and exits 1 if any of them is missing from ``survivors.toml``, which gives a reason for each.
 
+``--all --record FILE`` tries all of them and writes down each outcome at once. The same command continues where it was
+ended, and then tries only those that are new, or that no test has killed. ``--part 1/2`` tries every second one.
+
 Tests are collected once. Each mutant is tried in a fork, in which the function's code is exchanged. Code that runs at
 import (constants, defaults of arguments) is not changed, nor are texts, annotations, logging and ``__repr__``.
 """
@@ -202,11 +205,33 @@ def _other_statements(node: ast.AST, once: Container[str]) -> Iterator[ast.stmt]
             pass
 
 
+class Record:
+    """A file of the mutants that a test has killed, by their names and code."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self._killed = set(path.read_text("utf-8").splitlines()) if path is not None and path.exists() else set[str]()
+
+    def __contains__(self, mutant: Mutant) -> bool:
+        return self._line(mutant) in self._killed
+
+    def add(self, mutant: Mutant) -> None:
+        self._killed.add(self._line(mutant))
+        if self._path is not None:
+            with self._path.open("a", encoding="utf-8") as file:  # in one write: parts may share the file
+                file.write(f"{self._line(mutant)}\n")
+
+    @staticmethod
+    def _line(mutant: Mutant) -> str:
+        return f"{crc32(mutant.code.co_code):08x} {mutant.name}"
+
+
 class Trial:
     """A plugin of pytest that tries mutants with the tests that were collected, in place of running them."""
 
-    def __init__(self, tried: Sequence[Mutant]) -> None:
+    def __init__(self, tried: Sequence[Mutant], record: Record) -> None:
         self._tried = tried
+        self._record = record
         self.survivors: list[Mutant] = []
         self.complete = False
         self._failed = False
@@ -243,8 +268,10 @@ class Trial:
             if status == os.EX_OK:
                 self.survivors.append(mutant)
                 print(f"{number}/{len(self._tried)} survives {len(tests)} tests: {mutant}", flush=True)
-            elif killer:
-                first.add(int(killer))
+            else:
+                self._record.add(mutant)
+                if killer:
+                    first.add(int(killer))
         self.complete = True
         return True
 
@@ -338,28 +365,36 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Change the library in small ways, and see whether tests notice.")
     parser.add_argument("rooms", nargs="+", help=f"{', '.join(ROOMS)}; a file in src/mcpio; or file:function")
     parser.add_argument("--sample", type=int, default=150, help="how many mutants of each room are tried")
+    parser.add_argument("--all", action="store_true", help="try each mutant of the rooms")
+    parser.add_argument("--record", type=Path, help="the file of killed mutants, which are not tried again")
+    parser.add_argument("--part", default="1/1", help="which part of them to try, as 1/2")
     parser.add_argument("--seed", type=int, default=1, help="chooses which")
     parser.add_argument("--again", action="store_true", help="try listed survivors, too")
     parser.add_argument("--tests", nargs="+", default=TESTS, help="patterns of files in tests/")
     given = parser.parse_args()
     listed = {} if given.again else survivors()
+    record = Record(given.record)
+    part, parts = (int(number) for number in given.part.split("/"))
     counts, tried = [], []
     for room in given.rooms:
         everything = of_room(room)
         # By the hash of the name, so that a change of the code elsewhere leaves the sample as it was.
-        sample = sorted(everything, key=lambda mutant: crc32(f"{given.seed} {mutant.name}".encode()))[: given.sample]
-        tried += (left := [mutant for mutant in sample if mutant.name not in listed])
-        counts.append((room, len(everything), sample, len(sample) - len(left)))
+        order = sorted(everything, key=lambda mutant: crc32(f"{given.seed} {mutant.name}".encode()))
+        sample = order[part - 1 :: parts] if given.all else order[: given.sample]
+        tried += [mutant for mutant in sample if mutant.name not in listed and mutant not in record]
+        counts.append((room, len(everything), sample))
     files = [str(file) for pattern in given.tests for file in sorted((ROOT / "tests").glob(pattern))]
     files = [file for file in files if not file.endswith(LEFT_OUT)]
-    trial = Trial(tried)
+    trial = Trial(tried, record)
     os.chdir(ROOT)
     options = ["-q", "-s", "-p", "no:cacheprovider", "--tb=no", "--assert=plain", f"--rootdir={ROOT}"]
-    pytest.main([*options, *files], [trial])
-    if not trial.complete:
-        return 2
-    for room, total, sample, known in counts:
+    if tried:
+        pytest.main([*options, *files], [trial])
+        if not trial.complete:
+            return 2
+    for room, total, sample in counts:
         new = len({mutant.name for mutant in sample} & {mutant.name for mutant in trial.survivors})
+        known = len([mutant for mutant in sample if mutant.name in listed])
         killed = len(sample) - known - new
         print(f"{room}: {len(sample)} of {total} mutants tried, {killed} killed, {known + new} survive, {new} unlisted")
     return 1 if trial.survivors else 0

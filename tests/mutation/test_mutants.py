@@ -29,3 +29,20 @@ def test_command_counts_mutants_that_tests_kill_and_prints_the_others() -> None:
     assert f"\n{functions[0]}: 4 of 9 mutants tried, 4 killed, 0 survive, 0 unlisted\n" in ran.stdout
     assert f"\n{functions[1]}: 4 of 24 mutants tried, 0 killed, 4 survive, 4 unlisted\n" in ran.stdout
     assert ran.stdout.count("survives 0 tests: engine/dialect.py:") == 4
+
+
+def test_command_continues_from_its_record_with_the_mutants_that_were_not_killed(tmp_path: Path) -> None:
+    program = [sys.executable, str(Path(__file__).with_name("mutants.py")), "engine/limits.py:parsed_size"]
+    options = ["--all", "--record", str(tmp_path / "killed"), "--again", "--tests", "engine/test_limits.py"]
+    record = tmp_path / "killed"
+    tried = []
+    written: list[str] = []
+    for part in ("2/2", "1/1", "1/1"):
+        ran = subprocess.run([*program, *options, "--part", part], capture_output=True, text=True, check=False)
+        assert ran.returncode in (0, 1), ran.stderr
+        tried.append(ran.stdout.splitlines()[-1].partition(": ")[2])
+        written = record.read_text("utf-8").splitlines()
+        assert len(written) == len(set(written))
+    assert tried[0] == "4 of 9 mutants tried, 4 killed, 0 survive, 0 unlisted"
+    assert tried[1] == tried[2] == "9 of 9 mutants tried, 9 killed, 0 survive, 0 unlisted"
+    assert len(written) == 9

@@ -4,7 +4,8 @@
 
 The second command makes the tables of docs/promises.md anew from that file. ``P4`` runs what holds this promise alone,
 ``worlds`` the simulated worlds, ``systems`` real processes, and ``mutants`` tries mutants of the code; the figures of
-the rest are kept. ``--quick`` leaves out the deliberate breakages and the mutants.
+the rest are kept. ``--quick`` leaves out the deliberate breakages and the mutants. All mutants take more than an hour:
+``--record FILE`` writes down those that are killed, and continues a run that was ended; ``--sample 150`` tries so many.
 """
 
 from __future__ import annotations
@@ -42,6 +43,8 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="leave out the deliberate breakages and the mutants")
     parser.add_argument("--seconds", type=float, default=60.0, help="processor time for the worlds")
     parser.add_argument("--file", type=Path, default=RESULTS, help="where the figures are kept")
+    parser.add_argument("--record", help="a file of killed mutants, which are not tried again")
+    parser.add_argument("--sample", help="how many mutants of each room to try, rather than all")
     given = parser.parse_args()
     records = json.loads(given.file.read_text("utf-8")) if given.file.exists() else {}
     failed = 0
@@ -51,7 +54,8 @@ def main() -> int:
         elif name == SYSTEMS:
             figures = systems()
         elif name == MUTANTS:
-            figures = mutants()
+            record = ["--record", given.record] if given.record else []
+            figures = mutants(*record, *(["--sample", given.sample] if given.sample else ["--all"]))
         else:
             figures = tests(name) | ({} if given.quick else broken(name))
         failed += figures["failed"]
@@ -98,9 +102,9 @@ def broken(promise: str) -> dict[str, Any]:
     }
 
 
-def mutants() -> dict[str, Any]:
-    """Try a sample of mutants of some rooms; return how many were killed. One that survives unlisted has failed."""
-    printed = _printed(ROOT / "tests" / "mutation" / "mutants.py", *MUTATED)
+def mutants(*options: str) -> dict[str, Any]:
+    """Try mutants of some rooms; return how many were killed. One that survives unlisted has failed."""
+    printed = _printed(ROOT / "tests" / "mutation" / "mutants.py", *MUTATED, *options)
     line = r"^(\S+): (\d+) of (\d+) mutants tried, (\d+) killed, \d+ survive, (\d+) unlisted$"
     rooms = {
         room: {"of": int(total), "tried": int(tried), "killed": int(killed), "failed": int(unlisted)}
