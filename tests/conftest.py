@@ -23,6 +23,7 @@ settings.register_profile("quick", deadline=None, derandomize=True, database=Non
 settings.register_profile("steady", settings.get_profile("quick"), max_examples=100)
 # Failing examples are not shrunk: of a breakage of a promise, only the first failure counts.
 settings.register_profile("unshrunk", settings.get_profile("steady"), phases=(Phase.explicit, Phase.generate))
+settings.register_profile("mutants", settings.get_profile("quick"), phases=(Phase.explicit, Phase.generate))
 settings.register_profile("explore", deadline=None, max_examples=2000)
 settings.load_profile("quick")
 

@@ -4,7 +4,7 @@
 that no test kills, and exits 1 if any of them is missing from ``survivors.toml``, which gives a reason for each.
 
 ``--all --record FILE`` tries all of them and writes down each outcome at once. The same command continues where it was
-ended, and then tries only those that are new, or that no test has killed. ``--part 1/2`` tries every second one.
+ended, and then tries only those that are new, or that no test has killed.
 
 Tests are collected once. Each mutant is tried in a fork, in which the function's code is exchanged. Code that runs at
 import (constants, defaults of arguments) is not changed, nor are texts, annotations, logging and ``__repr__``.
@@ -229,13 +229,15 @@ class Record:
 class Trial:
     """A plugin of pytest that tries mutants with the tests that were collected, in place of running them."""
 
-    def __init__(self, tried: Sequence[Mutant], record: Record) -> None:
+    def __init__(self, tried: Sequence[Mutant], record: Record, jobs: int) -> None:
         self._tried = tried
         self._record = record
+        self._jobs = jobs
         self.survivors: list[Mutant] = []
         self.complete = False
         self._failed = False
         self._caches: list[Any] = []
+        self._functions: dict[tuple[str, int], list[FunctionType]] = defaultdict(list)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         self._failed |= report.failed
@@ -246,7 +248,7 @@ class Trial:
         files = sorted({str(SOURCE / mutant.path) for mutant in self._tried})
         for file in files:
             import_module(".".join(Path(file).relative_to(SOURCE.parent).with_suffix("").parts))
-        functions: dict[tuple[str, int], list[FunctionType]] = defaultdict(list)
+        functions = self._functions
         gc.unfreeze()  # what tests/conftest.py froze: get_objects() leaves it out
         for each in gc.get_objects():
             if isinstance(each, FunctionType) and each.__code__.co_filename in files:
@@ -254,26 +256,47 @@ class Trial:
             elif isinstance(each, CACHED) and each.__wrapped__.__code__.co_filename in files:
                 self._caches.append(each)
         gc.freeze()
-        status, measured = _in_fork(lambda pipe: self._measure(items, files, pipe))
+        status, measured = _joined(*_forked(lambda pipe: self._measure(items, files, pipe)))
         if status:
             return True
         passing, times = pickle.loads(measured)
+        numbers = [range(job, len(self._tried), self._jobs) for job in range(self._jobs)]
+        jobs = [_forked(partial(self._try_some, part, items, passing, times), silent=False) for part in numbers]
+        for job in jobs:
+            status, survivors = _joined(*job)
+            if status:
+                return True
+            self.survivors += [self._tried[number] for number in pickle.loads(survivors)]
+        self.complete = True
+        return True
+
+    def _try_some(
+        self,
+        numbers: Sequence[int],
+        items: Sequence[pytest.Item],
+        passing: dict[str, dict[int, list[int]]],
+        times: Sequence[float],
+        pipe: int,
+    ) -> None:
+        """Try some of the mutants, and write the numbers of those that survive."""
+        survivors = []
         killers: dict[str, set[int]] = defaultdict(set)  # of other mutants of the same function
-        for number, mutant in enumerate(self._tried, start=1):
+        for number in numbers:
+            mutant = self._tried[number]
             file, first = str(SOURCE / mutant.path), killers[mutant.function]
             tests = {test for line in mutant.lines for test in passing.get(file, {}).get(line, ())}
             order = [(items[i], times[i], i) for i in sorted(tests, key=lambda i: (i not in first, times[i]))]
-            targets = functions[file, mutant.first_line]
-            status, killer = _in_fork(partial(self._try, mutant, targets, order))
+            targets = self._functions[file, mutant.first_line]
+            status, killer = _joined(*_forked(partial(self._try, mutant, targets, order)))
             if status == os.EX_OK:
-                self.survivors.append(mutant)
-                print(f"{number}/{len(self._tried)} survives {len(tests)} tests: {mutant}", flush=True)
+                survivors.append(number)
+                print(f"{number + 1}/{len(self._tried)} survives {len(tests)} tests: {mutant}", flush=True)
             else:
                 self._record.add(mutant)
                 if killer:
                     first.add(int(killer))
-        self.complete = True
-        return True
+        with open(pipe, "wb") as writer:
+            pickle.dump(survivors, writer)
 
     def _measure(self, items: Sequence[pytest.Item], files: Sequence[str], pipe: int) -> None:
         """Write which tests pass each line, and how long each takes."""
@@ -327,20 +350,26 @@ class Trial:
         item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
 
 
-def _in_fork(work: Callable[[int], None]) -> tuple[int, bytes]:
-    """Call a function in a fork with the end of a pipe; return the exit code, and what the function wrote."""
+def _forked(work: Callable[[int], None], *, silent: bool = True) -> tuple[int, int]:
+    """Call a function in a fork with the end of a pipe; return the fork, and the other end."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
-        silence = os.open(os.devnull, os.O_RDWR)
-        os.dup2(silence, 1)
-        os.dup2(silence, 2)
+        if silent:
+            silence = os.open(os.devnull, os.O_RDWR)
+            os.dup2(silence, 1)
+            os.dup2(silence, 2)
         try:
             work(writer)
             os._exit(os.EX_OK)
         finally:
             os._exit(os.EX_SOFTWARE)
     os.close(writer)
+    return child, reader
+
+
+def _joined(child: int, reader: int) -> tuple[int, bytes]:
+    """Return the exit code of a fork, and what its function wrote."""
     with open(reader, "rb") as pipe:
         written = pipe.read()
     _, status = os.waitpid(child, 0)
@@ -367,27 +396,27 @@ def main() -> int:
     parser.add_argument("--sample", type=int, default=150, help="how many mutants of each room are tried")
     parser.add_argument("--all", action="store_true", help="try each mutant of the rooms")
     parser.add_argument("--record", type=Path, help="the file of killed mutants, which are not tried again")
-    parser.add_argument("--part", default="1/1", help="which part of them to try, as 1/2")
+    parser.add_argument("--jobs", type=int, default=1, help="how many are tried at once")
     parser.add_argument("--seed", type=int, default=1, help="chooses which")
     parser.add_argument("--again", action="store_true", help="try listed survivors, too")
     parser.add_argument("--tests", nargs="+", default=TESTS, help="patterns of files in tests/")
     given = parser.parse_args()
     listed = {} if given.again else survivors()
     record = Record(given.record)
-    part, parts = (int(number) for number in given.part.split("/"))
     counts, tried = [], []
     for room in given.rooms:
         everything = of_room(room)
         # By the hash of the name, so that a change of the code elsewhere leaves the sample as it was.
         order = sorted(everything, key=lambda mutant: crc32(f"{given.seed} {mutant.name}".encode()))
-        sample = order[part - 1 :: parts] if given.all else order[: given.sample]
+        sample = order if given.all else order[: given.sample]
         tried += [mutant for mutant in sample if mutant.name not in listed and mutant not in record]
         counts.append((room, len(everything), sample))
     files = [str(file) for pattern in given.tests for file in sorted((ROOT / "tests").glob(pattern))]
     files = [file for file in files if not file.endswith(LEFT_OUT)]
-    trial = Trial(tried, record)
+    trial = Trial(tried, record, given.jobs)
     os.chdir(ROOT)
-    options = ["-q", "-s", "-p", "no:cacheprovider", "--tb=no", "--assert=plain", f"--rootdir={ROOT}"]
+    options = ["-q", "-s", "--tb=no", "--assert=plain", "--hypothesis-profile=mutants"]
+    options += ["-p", "no:cacheprovider", f"--rootdir={ROOT}"]
     if tried:
         pytest.main([*options, *files], [trial])
         if not trial.complete:

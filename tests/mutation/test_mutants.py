@@ -33,12 +33,12 @@ def test_command_counts_mutants_that_tests_kill_and_prints_the_others() -> None:
 
 def test_command_continues_from_its_record_with_the_mutants_that_were_not_killed(tmp_path: Path) -> None:
     program = [sys.executable, str(Path(__file__).with_name("mutants.py")), "engine/limits.py:parsed_size"]
-    options = ["--all", "--record", str(tmp_path / "killed"), "--again", "--tests", "engine/test_limits.py"]
+    options = ["--record", str(tmp_path / "killed"), "--again", "--tests", "engine/test_limits.py"]
     record = tmp_path / "killed"
     tried = []
     written: list[str] = []
-    for part in ("2/2", "1/1", "1/1"):
-        ran = subprocess.run([*program, *options, "--part", part], capture_output=True, text=True, check=False)
+    for chosen in (["--sample", "4"], ["--all", "--jobs", "2"], ["--all"]):
+        ran = subprocess.run([*program, *options, *chosen], capture_output=True, text=True, check=False)
         assert ran.returncode in (0, 1), ran.stderr
         tried.append(ran.stdout.splitlines()[-1].partition(": ")[2])
         written = record.read_text("utf-8").splitlines()
