@@ -352,7 +352,7 @@ def test_failing_callback_is_reported_and_the_session_continues(name: str) -> No
 def test_notification_of_the_other_role_reaches_no_callback() -> None:
     heard: list[Any] = []
     link = Link(everything(), on_notification=heard.append)
-    link.client.driving.handle(Initialized({"method": "notifications/initialized"}))
+    link.client._handle(Initialized({"method": "notifications/initialized"}))
     assert heard == []
 
 

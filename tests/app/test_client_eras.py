@@ -144,7 +144,7 @@ class Played:
 
     def run(self) -> None:
         self.runtime.run()
-        self.client.driving.process()
+        self.client._process()
         self.runtime.run()
 
     def sent(self) -> list[dict[str, Any]]:
@@ -241,7 +241,7 @@ def test_description_of_the_opening_is_shared_if_it_is_public(scope: str, state:
 
 def test_lost_session_takes_the_description_of_the_opening_with_it() -> None:
     played = Played(said={"ttlMs": 60_000})
-    played.client.driving.lose_session()
+    played.client._lose_session()
     assert played.start(played.client.discover()).state == "waits"
 
 
@@ -340,7 +340,7 @@ def test_subscription_that_is_not_acknowledged_fails() -> None:
 def test_subscription_that_a_closing_server_refuses_waits_for_the_next_session() -> None:
     played = Played(options=Options(revisions=REVISIONS, reopens=True))
     reconnector = SessionReconnector(played.client, None)
-    played.client.driving.reconnect_by(reconnector)
+    played.client._reconnector = reconnector
     _, entering, request = played.listen(tools=True)
     refusal = {"code": -32600, "message": "Invalid request: closing", "data": {"reason": "closing"}}
     played.feed(id=request["id"], error=refusal)
@@ -365,7 +365,7 @@ def test_subscriber_that_comes_while_there_is_no_session_costs_no_second_subscri
 ) -> None:
     played = Played(options=Options(revisions=REVISIONS, reopens=True))
     reconnector = SessionReconnector(played.client, None)
-    played.client.driving.reconnect_by(reconnector)
+    played.client._reconnector = reconnector
     played.start(played.client.subscribe_resource("a:1"))
     played.acknowledge(played.sent()[0], resourceSubscriptions=["a:1"])
     played.connection.connection_lost(None, played.now())
@@ -541,26 +541,26 @@ def test_lost_session_empties_the_cache() -> None:
     played = Played()
     played.start(played.client.list_tools())
     played.answer(played.sent()[0], TOOLS)
-    played.client.driving.lose_session()
+    played.client._lose_session()
     assert played.start(played.client.list_tools()).state == "waits"
 
 
 @pytest.mark.req("HDR-05")
 def test_listed_tools_give_the_header_fields_of_their_calls_over_http() -> None:
     played = Played(over_http=True)
-    assert played.client.driving.param_headers("t") == ()
+    assert played.client._param_headers("t") == ()
     listing = played.start(played.client.list_tools())
     (request,) = played.sent()
     schema = {"type": "object", "properties": {"region": {"type": "string", "x-mcp-header": "Region"}}}
     played.answer(request, {**TOOLS, "tools": [{"name": "t", "inputSchema": schema}]})
     assert listing.state == "returned"
-    assert [header.name for header in played.client.driving.param_headers("t")] == ["Region"]
-    assert Played().client.driving.param_headers("t") == ()
+    assert [header.name for header in played.client._param_headers("t")] == ["Region"]
+    assert Played().client._param_headers("t") == ()
 
 
 def test_client_of_the_handshake_era_has_no_cache_to_empty() -> None:
     link = Link(server_that_asks())
-    link.client.driving.miss_changes()
+    link.client._miss_changes()
     assert link.do(link.client.list_tools()).tools
 
 

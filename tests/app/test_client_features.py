@@ -151,7 +151,7 @@ def test_reconnector_is_inside_of_all_middleware() -> None:
             return await super().send(send, request)
 
     link = Link(Server("s"), middleware=[layer], era="handshake")
-    link.client.driving.reconnect_by(Reconnector(link.client, None))
+    link.client._reconnector = Reconnector(link.client, None)
     link.do(link.client.ping())
     assert seen == ["middleware", "reconnector"]
 

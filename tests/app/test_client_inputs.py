@@ -62,9 +62,8 @@ class Scope:
     def __init__(self, event: RequestReceived) -> None:
         self.event = event
         self.cancelled = False
-        self.driving = self
 
-    def abandon(self) -> None:
+    def _abandon(self) -> None:
         self.cancelled = True
 
 
@@ -73,7 +72,7 @@ class Call:
 
     rounds = None
 
-    def __init__(self, session: Asked) -> None:
+    def __init__(self, session: Any) -> None:
         self.session = session
 
 
@@ -86,13 +85,12 @@ class Asked:
         self.connection = client_connection(capabilities=capabilities, **callbacks)
         self.server = Peer(Implementation("s", "1"), ServerCapabilities(), None)
         self.driver: Any = self
-        self.driving = self
         self.sent: list[Any] = []
         self.at: list[float] = []
         self.scopes: list[Scope] = []
-        self.rounds: set[Any] = set()
-        self.running: dict[Any, Any] = {}
-        self.began_handler, self.ended_handler = self.running.__setitem__, self.running.__delitem__
+        self._answering: set[Any] = set()
+        self._running: dict[Any, Any] = {}
+        self._forget_handler = self._running.__delitem__
         self._results = list(results)
         nothing: Any = None
         self._handlers: Mapping[str, Callable[..., Any]] = {
@@ -101,10 +99,10 @@ class Asked:
             "roots/list": roots_handler(callbacks.get("roots", ())),
         }
 
-    def handler_for(self, event: RequestReceived) -> Any:
+    def _handler_for(self, event: RequestReceived) -> Any:
         return self._handlers[event.raw["method"]]
 
-    def new_scope(self, event: RequestReceived) -> Scope:
+    def _new_scope(self, _: Any, event: RequestReceived) -> Scope:
         self.scopes.append(Scope(event))
         return self.scopes[-1]
 
@@ -302,12 +300,12 @@ def test_cancelled_call_cancels_the_callbacks() -> None:
 def test_end_of_the_connection_ends_the_call_and_cancels_the_callbacks() -> None:
     asked = asked_in_vain()
     call = asked.start()
-    (answering,) = asked.rounds
+    (answering,) = asked._answering
     answering.lose(ConnectionLost("gone"))
     asked.runtime.run()
     assert isinstance(call.error, ConnectionLost)
     assert asked.scopes[0].cancelled
-    assert not asked.rounds
+    assert not asked._answering
 
 
 def test_callback_that_is_cancelled_from_inside_ends_the_call() -> None:

@@ -165,7 +165,7 @@ def test_question_with_an_undeclared_option_is_refused_locally(ask: Callable[[Co
     )
     assert isinstance(error, LocalProtocolError)
     assert reason in str(error)
-    assert not link.session.driving.has_elicitation("1")
+    assert not link.session._has_elicitation("1")
 
 
 def test_request_unknown_to_the_revision_raises() -> None:

@@ -139,7 +139,7 @@ def test_update_of_a_part_of_a_resource_counts() -> None:
     link = Link(server_of_changes(), era="handshake")
     changes = Changes(link, uris=["a:1"])
     notify(link, ResourceUpdatedNotification("a:1"))
-    link.client.driving.changes.hear(ResourceUpdatedNotification("a:1/part"))
+    link.client._known_changes().hear(ResourceUpdatedNotification("a:1/part"))
     assert [changes.next().uri for _ in range(2)] == ["a:1", "a:1/part"]
 
 
@@ -200,7 +200,7 @@ def test_subscription_of_the_program_outlives_a_listening() -> None:
 
 def test_end_of_a_subscription_that_is_unknown_is_sent() -> None:
     link = Link(server_of_changes(), era="handshake")
-    link.session.driving.subscribe("a:1")  # such as by the program that had the session before
+    link.session._subscribe("a:1")  # such as by the program that had the session before
     link.do(link.client.unsubscribe_resource("a:1"))
     assert sent(link, "resources/unsubscribe") == 1
     assert not link.session.is_subscribed("a:1")
@@ -221,7 +221,7 @@ def test_resource_that_is_needed_again_is_not_unsubscribed_from() -> None:
     assert (sent(link, "resources/subscribe"), sent(link, "resources/unsubscribe")) == (1, 0)
     # And the next session knows nothing of what was left just before.
     again.close()
-    link.client.driving.lose_session()
+    link.client._lose_session()
     link.run()
     assert sent(link, "resources/unsubscribe") == 0
 
@@ -233,8 +233,8 @@ def test_resource_whose_end_passes_to_the_next_session_is_subscribed_to_when_it_
 
     async def request_in_the_next_session(*given: Any, **options: Any) -> Any:
         if isinstance(given[0], UnsubscribeRequest):
-            link.client.driving.lose_session()
-            link.client.driving.restored_subscription("a:1")
+            link.client._lose_session()
+            link.client._restored_subscription("a:1")
         return await request(*given, **options)
 
     link.client.request = request_in_the_next_session  # type: ignore[method-assign]  # what a reconnection does
@@ -259,7 +259,7 @@ def test_end_of_the_connection_ends_the_iteration(keep: bool) -> None:
 def test_lost_session_ends_the_iteration() -> None:
     link = Link(server_of_changes(), era="handshake")
     changes = Changes(link, tools=True, uris=["a:1"])
-    link.client.driving.lose_session()
+    link.client._lose_session()
     assert changes.is_over
     assert changes.listening.ended == "lost"
     # The next session knows nothing of it.
@@ -271,7 +271,7 @@ def test_lost_session_ends_the_iteration() -> None:
 def test_kept_listening_is_renewed_in_the_next_session() -> None:
     link = Link(server_of_changes(), era="handshake")
     changes = Changes(link, tools=True, uris=["a:1"], keep=True)
-    link.client.driving.lose_session()
+    link.client._lose_session()
     waiting = changes.wait()
     assert waiting.state == "waits"
     link.advance(0.1)
@@ -293,7 +293,7 @@ def test_renewal_that_fails_is_tried_again() -> None:
         return request(*given, **options)
 
     link.client.request = fail_first  # type: ignore[method-assign]  # a session that breaks while it opens
-    link.client.driving.lose_session()
+    link.client._lose_session()
     link.advance(0.1)
     waiting = changes.wait()
     assert waiting.state == "waits"
@@ -308,7 +308,7 @@ def lose_in_requests(link: Link, losses: int, *, repeated: bool = False) -> None
     async def losing(*given: Any, **options: Any) -> Any:
         if left:
             left.pop()
-            link.client.driving.lose_session()
+            link.client._lose_session()
             if not repeated:
                 raise ConnectionLost("again")
         return await request(*given, **options)
@@ -320,13 +320,13 @@ def test_session_lost_during_a_renewal_is_renewed_once() -> None:
     link = Link(server_of_changes(), era="handshake")
     changes = Changes(link, uris=["a:1"], keep=True)
     lose_in_requests(link, 1)
-    link.client.driving.lose_session()
+    link.client._lose_session()
     link.advance(0.1)
     link.advance(1)
     assert changes.next() == Missed()
     assert sent(link, "resources/subscribe") == 2
     changes.leave()
-    assert not link.client.driving.changes.needs("a:1")
+    assert not link.client._known_changes().needs("a:1")
     assert sent(link, "resources/unsubscribe") == 1
 
 
@@ -334,7 +334,7 @@ def test_renewal_whose_request_outlives_its_session_is_tried_again() -> None:
     link = Link(server_of_changes(), era="handshake")
     changes = Changes(link, uris=["a:1"], keep=True)
     lose_in_requests(link, 1, repeated=True)
-    link.client.driving.lose_session()
+    link.client._lose_session()
     link.advance(0.1)
     waiting = changes.wait()
     assert waiting.state == "waits"
@@ -355,14 +355,14 @@ def test_session_lost_during_entry_fails_the_entry_for_good(keep: bool, repeated
     before = sent(link, "resources/subscribe")
     link.advance(1)
     assert sent(link, "resources/subscribe") == before
-    assert not link.client.driving.changes.needs("a:1")
+    assert not link.client._known_changes().needs("a:1")
 
 
 @pytest.mark.parametrize("era", ["handshake", "auto"])
 def test_end_of_the_client_ends_a_renewal(era: Any) -> None:
     link = Link(server_of_changes(), era=era)
     changes = Changes(link, tools=True, keep=True)
-    link.client.driving.lose_session()
+    link.client._lose_session()
     link.client.close()
     link.advance(0.1)
     assert changes.is_over
@@ -378,9 +378,9 @@ def test_listening_that_never_began_can_be_ended() -> None:
 def test_leaving_the_block_ends_a_renewal() -> None:
     link = Link(server_of_changes())
     changes = Changes(link, tools=True, keep=True)
-    link.client.driving.lose_session()
+    link.client._lose_session()
     changes.leave()
-    link.client.driving.lose_session()
+    link.client._lose_session()
     link.advance(1)
     assert changes.is_over
     assert changes.listening.ended == "here"

@@ -41,7 +41,7 @@ class Wire:
         self.connection = client_connection(era="handshake", **of_client)
         self.client = Client(self.connection, self, **of_client)
         self.renewal = SessionReconnector(self.client, self._note_loss)
-        self.client.driving.reconnect_by(self.renewal)
+        self.client._reconnector = self.renewal
         self.runtime.complete(self.client.initialize())
 
     def now(self) -> float:
@@ -70,7 +70,7 @@ class Wire:
         self.connection.connection_lost(OSError("broken"), self.now())
         self.renewal.lose()
         self.renewal.tell()
-        self.client.driving.process()
+        self.client._process()
 
     def begin(self, coroutine: Any) -> list[Any]:
         """Begin a call; what came of it comes into the list."""
@@ -93,7 +93,7 @@ class Wire:
                 self.told.append(message)
             elif "id" in message:
                 self._answer(message)
-        self.client.driving.process()
+        self.client._process()
 
     def _answer(self, message: dict[str, Any]) -> None:
         method = message["method"]
@@ -117,7 +117,7 @@ class Wire:
         text = json.dumps({"jsonrpc": "2.0", "id": message["id"], **answer})
         self.connection.receive_message(text, self.now())
         if method == self.loses_after:
-            self.client.driving.process()
+            self.client._process()
             self.lose()
 
 
@@ -141,7 +141,7 @@ def test_roots_changed_without_a_session_are_left_to_the_next_one() -> None:
     wire.client.set_roots([Root("file:///new")])
     wire.runtime.complete(wire.renewal.open())
     wire.connection.receive_message(json.dumps({"jsonrpc": "2.0", "id": 1, "method": "roots/list"}), 0.0)
-    wire.client.driving.process()
+    wire.client._process()
     wire.wake()
     wire.runtime.run()
     assert [method for method, _ in wire.asked] == ["initialize"]
@@ -191,7 +191,7 @@ def test_subscription_past_the_client_is_restored_too(others: list[str]) -> None
     wire.lose()
     wire.runtime.complete(wire.renewal.open())
     assert wire.asked[1:] == [("resources/subscribe", {"uri": uri}) for uri in (*others, "r://1")]
-    assert not wire.client.driving.changes.needs("r://1")
+    assert not wire.client._known_changes().needs("r://1")
 
 
 def test_raw_subscription_is_answered_and_not_restored() -> None:
@@ -268,7 +268,7 @@ def test_kept_listening_waits_for_the_next_session_however_long_that_takes() -> 
     wire.runtime.run()
     assert change == [Missed()]
     assert wire.asked[1:] == [("resources/subscribe", {"uri": "r://1"})]
-    assert wire.client.driving.changes.needs("r://1")
+    assert wire.client._known_changes().needs("r://1")
 
 
 def test_session_lost_between_the_subscriptions_of_a_listening_leaves_none_out() -> None:
@@ -288,7 +288,7 @@ def test_session_lost_between_the_subscriptions_of_a_listening_leaves_none_out()
     for uri in ("r://1", "r://2"):
         update = {"jsonrpc": "2.0", "method": "notifications/resources/updated", "params": {"uri": uri}}
         wire.connection.receive_message(json.dumps(update), wire.now())
-        wire.client.driving.process()
+        wire.client._process()
         assert wire.begin(listening.__anext__()) == [ResourceUpdatedNotification(uri)]
 
 
@@ -442,7 +442,7 @@ def test_closed_client_does_not_report_failed_reconnection(phase: Phase) -> None
     wire.client.close()
     if phase is Phase.CLOSED:
         assert wire.connection.data_to_send() == [None]
-    wire.client.driving.process()
+    wire.client._process()
     wire.runtime.run()
     assert isinstance(outcome[0], NoBackChannel)
     assert (wire.connection.phase, wire.reports) == (phase, [])

@@ -89,7 +89,7 @@ def test_completion_finds_the_asked_session() -> None:
         Link(server, capabilities=BY_URL, elicitation=lambda *_: ElicitResult("decline"), era="handshake")
         for _ in range(2)
     ]
-    links[1].session.driving.url_elicitations.begin("e1")
+    links[1].session._known_url_elicitations().begin("e1")
     assert not server.notify_elicitation_complete("e2")
     assert server.notify_elicitation_complete("e1")
     assert not server.notify_elicitation_complete("e1")

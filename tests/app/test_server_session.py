@@ -179,7 +179,7 @@ def test_subscriptions_end_with_the_session() -> None:
 def test_subscriptions_of_one_client_are_limited() -> None:
     link = Link(server_with_notes(options=Options(limits=Limits(subscriptions=3))), era="handshake")
     for number in range(3):
-        link.session.driving.subscribe(f"notes://{number}")
+        link.session._subscribe(f"notes://{number}")
     link.do(link.client.subscribe_resource("notes://0"))
     with pytest.raises(RequestError, match="Too many subscriptions") as caught:
         link.do(link.client.subscribe_resource("notes://more"))
@@ -192,15 +192,15 @@ def test_the_memory_of_subscriptions_is_bounded_and_counted() -> None:
     link = Link(server_with_notes(options=Options(limits=Limits(subscription_bytes=1000))))
     session = link.session
     held = session.connection.held
-    session.driving.subscribe("memo://a")
+    session._subscribe("memo://a")
     once = held.subscriptions
-    session.driving.subscribe("memo://a")
+    session._subscribe("memo://a")
     assert held.subscriptions == once > 0
     with pytest.raises(RequestError) as caught:
-        session.driving.subscribe("memo://" + "x" * 1000)
+        session._subscribe("memo://" + "x" * 1000)
     assert caught.value.data == {"reason": "the subscriptions take too much memory", "limit": 1000}
-    session.driving.unsubscribe("memo://a")
-    session.driving.unsubscribe("memo://a")
+    session._unsubscribe("memo://a")
+    session._unsubscribe("memo://a")
     assert held.subscriptions == 0
 
 
@@ -302,9 +302,9 @@ def test_settling_after_the_end_of_a_session_leaves_nothing_in_the_ledger() -> N
     server = Server("s")
     link = Link(server)
     link.session.connection.set_unwritten(48)
-    link.session.driving.settle()
+    link.session._settle()
     assert server.ledger.total == 48
     link.pair.server.abort()
     link.run()
-    link.session.driving.settle()
+    link.session._settle()
     assert server.ledger.total == 0

@@ -21,10 +21,10 @@ def test_only_the_elicited_client_is_notified_of_completion() -> None:
     link = Link(Server("s"), capabilities=BY_URL, elicitation=lambda *_: ElicitResult("decline"), era="handshake")
     with pytest.raises(LocalProtocolError, match="this client was never sent the elicitation 'e1'"):
         link.session.notify_elicitation_complete("e1")
-    link.session.driving.url_elicitations.withdraw("e1")
-    assert not link.session.driving.has_elicitation("e1")
-    link.session.driving.url_elicitations.begin("e1")
-    assert link.session.driving.has_elicitation("e1")
+    link.session._known_url_elicitations().withdraw("e1")
+    assert not link.session._has_elicitation("e1")
+    link.session._known_url_elicitations().begin("e1")
+    assert link.session._has_elicitation("e1")
     assert link.session.notify_elicitation_complete("e1")
     assert not link.session.notify_elicitation_complete("e1")
 
@@ -51,7 +51,7 @@ def test_roots_are_cached_if_the_client_notifies_changes() -> None:
     link.call("look")
     assert len(asked) == 2
     silent = Link(server, roots=roots, capabilities=ClientCapabilities(roots=RootsCapability()), era="handshake")
-    assert silent.session.driving.root_list is None
+    assert silent.session._known_roots() is None
 
 
 def saved_state(link: Link, **changes: Any) -> SavedSession:
@@ -62,16 +62,16 @@ def saved_state(link: Link, **changes: Any) -> SavedSession:
 def test_snapshot_has_level_and_subscriptions() -> None:
     server = Server("s")
     link = Link(server, capabilities=BY_URL, elicitation=lambda *_: ElicitResult("decline"), era="handshake")
-    link.session.driving.url_elicitations.begin("open")
-    link.session.driving.url_elicitations.begin("done")
+    link.session._known_url_elicitations().begin("open")
+    link.session._known_url_elicitations().begin("done")
     link.session.notify_elicitation_complete("done")
     link.run()
     saved = saved_state(link, log_level="error", subscriptions=["memo://a"])
     driver: Any = link.session.driver
     session = server.session(server.connection(saved=saved, now=0.0), driver)
-    session.driving.resume(saved)
+    session._resume(saved)
     assert (session.log_level, session.subscriptions) == ("error", ("memo://a",))
-    assert (session.driving.has_elicitation("open"), session.notify_elicitation_complete("done")) == (True, False)
+    assert (session._has_elicitation("open"), session.notify_elicitation_complete("done")) == (True, False)
 
 
 @pytest.mark.parametrize(
@@ -92,4 +92,4 @@ def test_malformed_snapshot_is_refused(changes: dict[str, Any], fault: str) -> N
     driver: Any = link.session.driver
     session = server.session(server.connection(saved=saved, now=0.0), driver)
     with pytest.raises(LocalProtocolError, match=fault):
-        session.driving.resume(saved)
+        session._resume(saved)

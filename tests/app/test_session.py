@@ -194,7 +194,7 @@ def test_aclose_waits_for_the_end() -> None:
 def test_progress_reaches_its_callback() -> None:
     def report(ctx: Context, _: CustomRequest) -> dict[str, Any]:
         for progress in (1, 3, 2, 3, 4.5):
-            ctx.session.driving.send_progress(ctx.id, progress, 10, "so far")
+            ctx.session._send_progress(ctx.id, progress, 10, "so far")
         return {}
 
     seen: list[Any] = []
@@ -330,7 +330,7 @@ def test_request_answered_by_its_handler_is_not_answered_again(later: bool) -> N
 def test_cancellation_without_a_handler_changes_nothing() -> None:
     """Such as a request that was taken over from a snapshot."""
     link = Link(Server("s"))
-    link.session.driving.handle(CancelReceived(IncomingId(7), None, {}))
+    link.session._handle(CancelReceived(IncomingId(7), None, {}))
     assert link.reports == []
 
 
@@ -380,12 +380,12 @@ def test_abandoned_requests_of_a_surviving_session_get_an_internal_error() -> No
     wire = Wire(Link(server, era="handshake"))
     first, second = wire.send("tools/call", name="wait"), wire.send("tools/call", name="wait")
     session = wire.link.session
-    session.driving.fail_abandoned()
+    session._fail_abandoned()
     wire.look()
     assert (wire.answer_to(first), wire.answer_to(second)) == (None, None)
     cut_off = min(session._running)
     handler = session._running.pop(cut_off)
-    session.driving.fail_abandoned()
+    session._fail_abandoned()
     wire.look()
     session._running[cut_off] = handler
     error = {"code": -32603, "message": "Internal error"}
@@ -481,7 +481,7 @@ def test_a_driver_has_all_events_processed_at_once() -> None:
     ask = link.start(link.client.request(ACT))
     assert ask.result == {"a": 1}
     connection.receive_data(b'{"jsonrpc":"2.0","id":1,"method":"ping"}\n' * 3, 0)
-    link.client.driving.process()
+    link.client._process()
     assert connection.next_event() is None
     assert sum(len(chunk) for chunk in connection.data_to_send() if chunk) > 0
 

@@ -99,7 +99,7 @@ def test_client_snapshot_has_no_state() -> None:
     snapshot = link.client.snapshot()
     saved = SavedSession.read(snapshot)
     assert saved.state == {}
-    link.client.driving.resume(saved)
+    link.client._resume(saved)
     link.do(link.client.ping())
 
 
@@ -115,7 +115,7 @@ def test_abandoned_requests_fail() -> None:
 
     link = Link(server)
     served = link.start(link.client.call_tool("wait"))
-    link.session.driving.fail_abandoned()
+    link.session._fail_abandoned()
     link.run()
     assert served.state == "waits"
     release[0].set(None)
@@ -123,7 +123,7 @@ def test_abandoned_requests_fail() -> None:
     assert served.result.text == "done"
     served = link.start(link.client.call_tool("wait"))
     other = server.session(link.session.connection, link.session.driver)  # it serves none of these requests
-    other.driving.fail_abandoned()
+    other._fail_abandoned()
     link.run()
     assert "-32603" in str(served.error)
 

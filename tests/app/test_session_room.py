@@ -60,10 +60,10 @@ def test_request_without_room_waits_until_the_peer_reads(timeout: Any) -> None:
     full.link.runtime.run()
     assert full.link.client.health().asked == 1
     full.link.run()
-    full.link.client.driving.settle()
+    full.link.client._settle()
     full.link.run()
     assert [result.text for result in full.outcomes] == [LARGE["text"]] * 2
-    full.link.client.driving.settle()
+    full.link.client._settle()
 
 
 def test_request_without_room_times_out() -> None:
@@ -91,11 +91,11 @@ def test_requests_without_room_are_woken_one_at_a_time() -> None:
     for _ in range(2):
         full.start(5)
     full.link.runtime.run()
-    full.link.client.driving.settle()  # nothing was read yet
+    full.link.client._settle()  # nothing was read yet
     for done in (1, 2, 3):
         full.link.run()
         assert len(full.outcomes) == done
-        full.link.client.driving.settle()
+        full.link.client._settle()
 
 
 def test_connection_end_fails_requests_without_room() -> None:
@@ -155,7 +155,7 @@ def test_enforced_end_is_reported(reason: CloseReason, report: str) -> None:
 def test_overloaded_server_ends_the_largest_session() -> None:
     link = Link(server(total_bytes=1000))
     link.session.connection.held.subscriptions = 2000
-    link.session.driving.settle()
+    link.session._settle()
     link.run()
     assert link.session.ended is not None
     assert link.session.ended.reason is CloseReason.OVERLOADED
@@ -167,8 +167,8 @@ def test_driver_explains_failures_and_the_end() -> None:
     async def explain(error: Exception) -> Exception:
         return ConnectionLost(f"explained: {error}")
 
-    link.client.driving.explain_failures_by(explain)
-    link.client.driving.explain_end("the child died")
+    link.client._explain = explain
+    link.client._closed_because = "the child died"
     with pytest.raises(ConnectionLost, match="explained: Unknown tool"):
         link.do(link.client.call_tool("unknown"))
     link.pair.client.abort()

@@ -40,7 +40,7 @@ def moved(link: Link, server: Server, unanswered: Any = "again", *, cut: Any = l
     saved = SavedSession.read(snapshot)
     link.pair.server = server.connection(saved=saved, now=link.pair.now)
     link.session = server.session(link.pair.server, driver(link))
-    link.session.driving.resume(saved, unanswered)
+    link.session._resume(saved, unanswered)
     link.run()
 
 
@@ -60,12 +60,12 @@ def test_snapshot_keeps_open_url_elicitations() -> None:
     server = serving()
     link = Link(server, capabilities=ClientCapabilities(elicitation=ElicitationCapability(url={})), era="handshake")
     for id in ("under way", "done"):
-        link.session.driving.url_elicitations.begin(id)
+        link.session._known_url_elicitations().begin(id)
     assert link.session.notify_elicitation_complete("done")
     link.run()
     moved(link, server)
     assert not link.session.notify_elicitation_complete("done")
-    assert link.session.driving.has_elicitation("under way")
+    assert link.session._has_elicitation("under way")
 
 
 def test_a_request_that_is_being_served_is_served_again() -> None:
@@ -174,8 +174,8 @@ def test_client_continues_from_a_snapshot() -> None:
     call = link.start(link.client.call_tool("add", {"a": 1, "b": 2}))
     assert call.result.structured_content == {"result": 3}
     saved = SavedSession.read(link.client.snapshot())
-    link.client.driving.resume(saved)
-    link.client.driving.resume()
+    link.client._resume(saved)
+    link.client._resume()
     assert saved.state == {}
     assert link.call("add", a=1, b=2).structured_content == {"result": 3}
 
@@ -192,7 +192,7 @@ def test_connection_restored_separately_fails_open_requests() -> None:
     snapshot = link.pair.server.snapshot(0.0)
     link.pair.server = ServerConnection.restore(snapshot, 0.0)
     link.session = server.session(link.pair.server, driver(link))
-    link.session.driving.resume()
+    link.session._resume()
     link.run()
     assert isinstance(call.error, RequestError)
 

@@ -311,7 +311,7 @@ def test_stateless_request_leaves_a_session_on_its_connection_its_broadcasts() -
     runtime.run()
     server.tool(lambda: None, name="another")
     runtime.run()
-    exchange.session.driving.process()
+    exchange.session._process()
     exchange.write()
     assert [said["method"] for said in exchange.said if "method" in said] == ["notifications/tools/list_changed"]
 

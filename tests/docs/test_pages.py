@@ -233,7 +233,7 @@ def test_every_call_and_option_of_a_client_is_mentioned() -> None:
     options = {name for name in ClientOptions.__annotations__ if f"{name}=" not in said}
     assert options <= {"info", "capabilities"}  # the reference has them
     calls = {name for name in public(Client) if not name.startswith("list_") and f"{name}(" not in said}
-    drivers = {"check_open", "connection", "driver", "driving", "ended", "initialize", "thread_pool"}
+    drivers = {"check_open", "connection", "driver", "ended", "initialize", "thread_pool"}
     drivers |= {"account", "account_of", "thread_account_of"}
     raw = {"notify"}  # of what has calls of its own
     assert calls - drivers - raw - {"server", "era"} == set()  # which are not called
@@ -241,7 +241,7 @@ def test_every_call_and_option_of_a_client_is_mentioned() -> None:
 
 def test_every_member_of_a_context_is_mentioned() -> None:
     said = section("servers.md", "Context")
-    parts = {"account", "driving", "thread_account"}  # what the library's own parts ask for
+    parts = {"account", "thread_account"}  # what the library's own parts ask for
     assert {name for name in public(Context) if f"ctx.{name}" not in said} <= parts
 
 

@@ -113,7 +113,7 @@ def test_requests_made_while_the_server_closes_are_sent_to_its_successor(era: st
             assert not found
             place.go_on()
         assert sorted(map(str, found)) == ["2", "second", "second"]
-        assert not client.driving.reconnector._opened._waiting
+        assert not client._reconnector._opened._waiting
 
     run(each_loop, era, nothing, use)
 
@@ -138,7 +138,7 @@ def test_listener_that_is_kept_goes_on_at_the_successor(
             assert isinstance(await anext(kept[0]), ToolListChangedNotification)
         kept[0].close()
         assert kept[0].ended == "here"
-        assert not client.driving.reconnector._opened._waiting
+        assert not client._reconnector._opened._waiting
 
     run(each_loop, era, before, use)
     assert not [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]

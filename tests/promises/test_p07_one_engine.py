@@ -166,8 +166,8 @@ def test_shared_context_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_fault_that_ends_the_engine_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     def fatal(self: HttpHost, calls: Any, event: Any) -> None:
-        driving, _ = self._stateless or self._open_stateless(calls)
-        driving.handle(event)
+        session, _ = self._stateless or self._open_stateless(calls)
+        session._handle(event)
         if event.id == 9:
             calls.end(CLOSING)
 
@@ -180,16 +180,16 @@ def test_fault_within_one_call_ends_that_call(monkeypatch: pytest.MonkeyPatch) -
     crowd = Crowd(0)
     crowd.call(0)
     crowd.runtime.advance_to(10)
-    driving = crowd.host._stateless
-    assert driving is not None
-    serve = type(driving[0]._session)._serve
+    serving = crowd.host._stateless
+    assert serving is not None
+    serve = type(serving[0])._serve
 
     def faulty(self: Any, event: Any) -> None:
         if event.id == 5:
             raise RuntimeError("a fault of the library")
         serve(self, event)
 
-    monkeypatch.setattr(type(driving[0]._session), "_serve", faulty)
+    monkeypatch.setattr(type(serving[0]), "_serve", faulty)
     for nonce in range(1, 20):
         crowd.call(nonce)
     crowd.runtime.advance_to(30)

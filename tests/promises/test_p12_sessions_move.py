@@ -129,7 +129,7 @@ class _Walk:
         self.server.forget(link.session)
         link.pair.server = self.server.connection(saved=saved, now=link.pair.now)
         link.session = self.server.session(link.pair.server, _driver(link, link.pair.server))
-        link.session.driving.resume(saved)
+        link.session._resume(saved)
         link.run()
 
     def _move_client(self) -> None:
@@ -138,7 +138,7 @@ class _Walk:
         saved = SavedSession.read(json.loads(json.dumps(link.client.snapshot())))
         link.pair.client = saved.connection(ClientConnection, link.pair.now, options=link.pair.client.options)
         link.client = Client(link.pair.client, _driver(link, link.pair.client))
-        link.client.driving.resume(saved)
+        link.client._resume(saved)
 
 
 def _driver(link: Link, connection: Any) -> Any:

@@ -89,7 +89,7 @@ class Link:
 
     def _on_event(self, connection: Connection, event: Event) -> None:
         session = self.client if connection is self.pair.client else self.session
-        session.driving.handle(event)
+        session._handle(event)
         if isinstance(event, ConnectionClosed):
             session.driver.over.set(None)  # type: ignore[attr-defined]  # the driver below
 

@@ -40,7 +40,7 @@ class Played(Generic[S]):
 
     def close(self, grace: float) -> None:
         self.connection.close(self.now(), grace=grace)
-        self.session.driving.process()
+        self.session._process()
 
     async def wait_closed(self) -> None:
         raise NotImplementedError
@@ -55,7 +55,7 @@ class Played(Generic[S]):
         for message in messages:
             text = json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n"
             self.connection.receive_data(text, self.now())
-        self.session.driving.process()
+        self.session._process()
         self.runtime.run()
 
     def answer(self, request: dict[str, Any], **result: Any) -> None:
@@ -95,7 +95,7 @@ class Played(Generic[S]):
     def _move(self, when: float) -> None:
         self.runtime.advance_to(when)
         self.connection.handle_timeout(when)
-        self.session.driving.process()
+        self.session._process()
         self.runtime.run()
 
 

@@ -136,7 +136,7 @@ class Exchange:
     def close(self) -> None:
         """Have the server close the connection."""
         self.connection.close(0.0)
-        self.session.driving.process()
+        self.session._process()
         self.write()
 
     def write(self) -> None:
@@ -147,7 +147,7 @@ class Exchange:
                 self.said.append(message)
             else:
                 self._answer.set(message)
-        self.session.driving.settle()
+        self.session._settle()
 
     @property
     def client(self) -> StatelessClient:
@@ -156,7 +156,7 @@ class Exchange:
 
     def _feed(self, message: Mapping[str, Any]) -> None:
         self.connection.receive_message(json.dumps(message), 0.0, via=self._client.via)
-        self.session.driving.process()
+        self.session._process()
         self.write()
 
 

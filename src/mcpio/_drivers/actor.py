@@ -1,3 +1,4 @@
+# ruff: noqa: SLF001 - sessions have methods for drivers that programs have no use for
 """The actor of a session, and the tasks that it hosts."""
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from mcpio._drivers.event_loop import (
     reason_of,
 )
 from mcpio.app.runtime import Runtime, Spawned, checked_grace, failure_of
-from mcpio.app.session import HANDLER_CANCEL_TIMEOUT, Session, SessionDriving
+from mcpio.app.session import HANDLER_CANCEL_TIMEOUT, Session
 from mcpio.engine.connection import Connection
 from mcpio.engine.table import Phase
 
@@ -129,7 +130,7 @@ class Actor:
 
         ``after_close`` is awaited, shielded, after the transport is closed and before ``wait_closed`` returns.
         """
-        self._driving = session.driving
+        self._session = session
         self._after_close = after_close
 
     # The driver of the session: called between two waits, in the loop's thread
@@ -180,7 +181,7 @@ class Actor:
         """
         # A handler that marks the session asks for a turn, and this is one.
         self._is_marked = True
-        self._has_more = handle_events(self._driving, self.connection, self.now, self._adapter.send_now)
+        self._has_more = handle_events(self._session, self.connection, self.now, self._adapter.send_now)
         self._flush()
 
     def _flush(self) -> None:
@@ -189,7 +190,7 @@ class Actor:
         had_output = connection.wants_write
         if had_output:
             adapter.send_now(connection)
-        self._driving.settle()
+        self._session._settle()
         # Output that went out may have been the end, or have made room for a request that was put aside.
         if connection.has_events:
             self._has_more = True
@@ -295,7 +296,7 @@ class Actor:
         async with AsyncExitStack() as steps:  # The last one pushed is taken first.
             if self._owns_deadlines:
                 steps.callback(self._deadlines.stop)
-            steps.push_async_callback(name_stubborn_handlers, self._loop, self._driving)
+            steps.push_async_callback(name_stubborn_handlers, self._loop, self._session)
             steps.callback(self._over.set)
             if self._end_timer is not None:
                 steps.callback(self._end_timer.cancel)
@@ -377,16 +378,16 @@ class Actor:
         self._turn()
 
 
-async def name_stubborn_handlers(loop: EventLoop, *sessions: SessionDriving) -> None:
+async def name_stubborn_handlers(loop: EventLoop, *sessions: Session) -> None:
     """Give the cancelled handlers of ended sessions a moment, then name those that go on to the operator.
 
     A handler cannot be forced to end, and the block in which it runs waits for it.
     """
     async with loop.last_moment(HANDLER_CANCEL_TIMEOUT):
         for session in sessions:
-            await session.wait_for_handlers()
+            await session._wait_for_handlers()
     for session in sessions:
-        session.report_handlers()
+        session._report_handlers()
 
 
 async def close_forcefully(adapter: TransportAdapter, loop: EventLoop) -> None:
@@ -399,7 +400,7 @@ async def close_forcefully(adapter: TransportAdapter, loop: EventLoop) -> None:
 
 
 def handle_events(
-    session: SessionDriving,
+    session: Session,
     connection: Connection,
     now: Callable[[], float],
     send_now: Callable[[Connection], object] | None = None,
@@ -420,7 +421,7 @@ def handle_events(
                 began = now()  # Most turns have one event, and do not ask for the time at all.
             if may_block and send_now is not None:
                 send_now(connection)
-            may_block = session.handle(event)
+            may_block = session._handle(event)
         except BaseException as error:
             report("a session failed", failure_of(error))
             # The rest of its events say how its requests ended, and that it is over.

@@ -1,3 +1,4 @@
+# ruff: noqa: SLF001 - sessions have methods for drivers that programs have no use for
 """The actor of an HTTP client, and its pool of connections."""
 
 from __future__ import annotations
@@ -451,7 +452,7 @@ async def carry_over_http(loop: EventLoop, setup: HttpSetup, *, started: Callabl
         steps.callback(deadlines.stop)
         actor = HttpActor(setup, loop, deadlines, handlers, carriers)
         client = setup.client(actor)
-        steps.push_async_callback(name_stubborn_handlers, loop, client.driving)
+        steps.push_async_callback(name_stubborn_handlers, loop, client)
         steps.callback(actor.over.set)
         started(client)
         await actor.run()
@@ -511,10 +512,9 @@ class HttpActor:
     def attach(self, client: Client, reconnector: SessionReconnector) -> None:
         """Set the client that handles events, and what replaces its lost sessions."""
         self._client = client
-        self._driving = client.driving
-        self._machine.param_headers = client.driving.param_headers
+        self._machine.param_headers = client._param_headers
         self._reconnector = reconnector
-        self._driving.reconnect_by(reconnector)
+        self._client._reconnector = reconnector
 
     # The driver of the session
 
@@ -630,7 +630,7 @@ class HttpActor:
             self.wake()
         if self._pool.paused:
             self._pool.resume()
-        self._driving.settle()
+        self._client._settle()
         self._deadlines.arm(self, self._machine.next_deadline())
         self._is_over = self._machine.closed
         if self._is_over:
@@ -641,7 +641,7 @@ class HttpActor:
             login.perform(effect)
         if login.tell():
             # Private results are those of one user, and tools may be those of some scopes (CACHE-05).
-            self._driving.miss_changes()
+            self._client._miss_changes()
 
     def _send(self, items: list[RequestItem]) -> None:
         head, body = None, b""
@@ -673,7 +673,7 @@ class HttpActor:
                 if isinstance(event, _TRANSPORT_EVENTS):
                     self._handle(event)
                 else:
-                    self._driving.handle(event)
+                    self._client._handle(event)
             except Exception as error:
                 report("a session failed", error)
                 self._machine.connection.abort(error)

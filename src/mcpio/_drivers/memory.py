@@ -1,3 +1,4 @@
+# ruff: noqa: SLF001 - sessions have methods for drivers that programs have no use for
 """A client and a server in one process, joined without a transport: for tests of servers.
 
 Real bytes pass both engines, but nothing waits for them: the output of one side is fed to the other at once.
@@ -16,7 +17,7 @@ from mcpio._drivers.event_loop import Deadlines, EventLoop
 from mcpio.app.client import Client, ClientOptions, client_connection
 from mcpio.app.runtime import Runtime, checked_grace
 from mcpio.app.server import Server
-from mcpio.app.session import SessionDriving
+from mcpio.app.session import Session
 from mcpio.engine.connection import Connection
 from mcpio.engine.table import Phase
 
@@ -71,8 +72,8 @@ class MemoryPair:
         self.ended = loop.event()
         self._is_busy = False
         self.client = Client(near, self.near, **options)
-        self.near.driving = self.client.driving
-        self.far.driving = server.session(far, self.far, state).driving
+        self.near.session = self.client
+        self.far.session = server.session(far, self.far, state)
 
     async def run(self) -> None:
         """Wait until one side has ended, and end the other."""
@@ -90,7 +91,7 @@ class MemoryPair:
                 if far.connection.phase is Phase.CLOSED:
                     near.connection.receive_data(None, self.loop.now())
                     near.wake()
-            await name_stubborn_handlers(self.loop, near.driving, far.driving)
+            await name_stubborn_handlers(self.loop, near.session, far.session)
 
     def drain(self) -> None:
         """Drain the marked ends until both are quiet. An end that feeds its peer marks it; no other end is asked."""
@@ -111,7 +112,7 @@ class MemoryPair:
 class MemoryEnd:
     """The driver of one of two sessions that are joined in memory."""
 
-    driving: SessionDriving
+    session: Session
     peer: MemoryEnd
 
     def __init__(self, connection: Connection, pair: MemoryPair, runtime: Runtime) -> None:
@@ -158,7 +159,7 @@ class MemoryEnd:
         """Handle events, and feed the output to the peer."""
         connection = self.connection
         self.is_marked = False
-        if handle_events(self.driving, connection, self.now):
+        if handle_events(self.session, connection, self.now):
             self.is_marked = True
         if self._is_awaited and not self.is_full:
             self._is_awaited = False
@@ -169,7 +170,7 @@ class MemoryEnd:
 
     def settle(self) -> None:
         """Do the work that is due when both ends are quiet. It may mark this end once more."""
-        self.driving.settle()
+        self.session._settle()
         self._pair.deadlines.arm(self, self.connection.next_deadline())
         if self.connection.phase is Phase.CLOSED:
             self._pair.ended.set()

@@ -1,3 +1,4 @@
+# ruff: noqa: SLF001 - sessions have methods for drivers that programs have no use for
 """Reconnection: a client's transport adapter that replaces a lost connection by a new one."""
 
 from __future__ import annotations
@@ -88,7 +89,7 @@ class ReconnectingAdapter:
         client = make(connection, driver, **options)
         self._client: Client = client
         self._renewal = SessionReconnector(client, self._on_lost)
-        client.driving.reconnect_by(self._renewal)
+        client._reconnector = self._renewal
         self._has_client = True
         return client
 

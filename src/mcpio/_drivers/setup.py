@@ -1,3 +1,4 @@
+# ruff: noqa: SLF001 - sessions have methods for drivers that programs have no use for
 """Options of servers and clients, checked before they serve."""
 
 from __future__ import annotations
@@ -89,7 +90,7 @@ class SessionSetup:
     def resume(self, session: Session) -> None:
         """Continue the session where it left off, if it began earlier."""
         if self.is_resumed:
-            session.driving.resume(self.saved, self.unanswered)
+            session._resume(self.saved, self.unanswered)
 
 
 def prepare_server(server: Server, principal: Any, now: float, **options: Unpack[ServerSetupOptions]) -> SessionSetup:

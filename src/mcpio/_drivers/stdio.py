@@ -632,7 +632,7 @@ class StdioClient(Client):
         super().__init__(connection, driver, **options)
         self._children = children
         self._loop = loop
-        self.driving.explain_failures_by(self._explain_startup)
+        self._explain = self._explain_startup
         self._noise: tuple[Child | None, str] = (None, "")
         self._end_known = loop.event()
 
@@ -675,7 +675,7 @@ class StdioClient(Client):
     async def end_process(self) -> None:
         """End the child, after the connection was closed."""
         if self._left_by_server:
-            self.driving.explain_end(await self.child.last_words())
+            self._closed_because = await self.child.last_words()
         await self.child.aclose()
 
     @property

@@ -14,7 +14,7 @@ from mcpio.app.context import RequestScope, TaskScope
 from mcpio.app.contracts import CallNext, Handler, Middleware, ProgressCallback
 from mcpio.app.pagination import Items, json_size
 from mcpio.app.runtime import Driver, checked_callback, when_ready
-from mcpio.app.session import Session, SessionDriving, Waiter
+from mcpio.app.session import Session, Waiter
 from mcpio.engine.client import ClientConnection
 from mcpio.engine.limits import DEFAULT, Default, Timeout
 from mcpio.engine.options import Options
@@ -64,9 +64,8 @@ if TYPE_CHECKING:
     from mcpio.app.client_inputs import Round
     from mcpio.app.client_skills import Skill, SkillCache
     from mcpio.app.client_tools import CheckResults, ResultChecks, ToolCache, ToolHeaders
-    from mcpio.app.listening import Listening, ManagedListening, SessionChanges, Source
+    from mcpio.app.listening import Listening, ManagedListening, SessionChanges
     from mcpio.app.reconnection import SessionReconnector
-    from mcpio.app.runtime import Spawned
     from mcpio.app.tasks.receiver import TaskOptions, TaskReceiver
     from mcpio.backoff import Backoff
     from mcpio.events import IncomingId
@@ -211,8 +210,6 @@ def _roots_result(roots: Iterable[Root]) -> ListRootsResult:
 
 # --------------------------------------------------------------------------------------------------------------- client
 # A client: one call for each method, typed results, and callbacks that answer the server's requests.
-
-# ruff: noqa: SLF001 - ClientDriving is the drivers' half of Client; the two classes share one state
 
 
 T = TypeVar("T")
@@ -443,6 +440,7 @@ class Client(Session):
         sampling, elicitation, roots = options.get("sampling"), options.get("elicitation"), options.get("roots")
         self._handlers: dict[str, Handler] = {}
         self._tool_cache: ToolCache | None = None
+        # Set by drivers: what opens the next session after one that was lost, inside of all middleware.
         self._reconnector: SessionReconnector | None = None
         own, self._retry, self._handler_middleware = _middleware_of(options)
         self._middleware: _Layers = tuple(partial(_pass_through, layer) for layer in own)
@@ -454,6 +452,7 @@ class Client(Session):
         self._tool_headers: ToolHeaders | None = None
         self._skill_cache: SkillCache | None = None
         self._listening: ManagedListening | None = None
+        # The rounds of questions whose callbacks run, which the end of the connection ends.
         self._answering: set[Round] = set()
         # What ``_layers`` are made for: the layers of the two eras differ.
         self._settled: Revision | None = None
@@ -481,11 +480,6 @@ class Client(Session):
             from mcpio.app.foreign_names import OF_CLIENTS, no_attribute
 
             raise no_attribute(self, name, OF_CLIENTS)
-
-    @property
-    def driving(self) -> ClientDriving:
-        """The drivers' side of the client; programs have no use for it."""
-        return ClientDriving(self)
 
     @property
     def server(self) -> Peer:
@@ -709,14 +703,14 @@ class Client(Session):
         if self.era is Era.STATELESS:
             await self._managed().subscribe(uri)
             return
-        await self.driving.changes.subscribe_program(uri, partial(self._call, types.SubscribeRequest(uri), call))
+        await self._known_changes().subscribe_program(uri, partial(self._call, types.SubscribeRequest(uri), call))
 
     async def unsubscribe_resource(self, uri: str, **call: Unpack[CallOptions]) -> None:
         """End the subscription to a resource."""
         if self.era is Era.STATELESS:
             await self._managed().unsubscribe(uri)
             return
-        await self.driving.changes.unsubscribe_program(uri, partial(self._call, types.UnsubscribeRequest(uri), call))
+        await self._known_changes().unsubscribe_program(uri, partial(self._call, types.UnsubscribeRequest(uri), call))
 
     def listen(
         self,
@@ -1111,7 +1105,7 @@ class Client(Session):
     def _note_change(self, notification: Any, method: str) -> None:
         """Drop cached data of a list or resource that changed."""
         if method == "notifications/tools/list_changed":
-            self.driving.forget_tools()
+            self._forget_tools()
         if self._cache is not None:
             self._cache.hear(notification, method)
 
@@ -1120,121 +1114,60 @@ class Client(Session):
 
         return wrapped(handler, self._handler_middleware)
 
+    # For drivers, and for what listens and reconnects
 
-class ClientDriving(SessionDriving):
-    """The drivers' side of a client."""
-
-    __slots__ = ()
-
-    _session: Client
-
-    def reconnect_by(self, reconnector: SessionReconnector) -> None:
-        """Send all further requests through ``reconnector``, inside of all middleware."""
-        self._session._reconnector = reconnector
-
-    @property
-    def reconnector(self) -> SessionReconnector | None:
-        """What opens the next session after one that was lost; ``None`` if nothing does."""
-        return self._session._reconnector
-
-    def request_directly(self, request: Any) -> Coroutine[Any, Any, Any]:
+    def _request_directly(self, request: Any) -> Coroutine[Any, Any, Any]:
         """Send a request past middleware and reconnection, and return its typed result."""
-        return Session.request(self._session, request)
+        return super().request(request)
 
-    def handler_for(self, event: RequestReceived) -> Handler:
-        """Return the handler of a request from the server. Raises RequestError if no handler exists."""
-        return self._session._handler_for(event)
-
-    def new_scope(self, event: RequestReceived) -> Any:
-        """Return the scope that the handler of a request receives."""
-        return self._session._new_scope(self._session, event)
-
-    def began_handler(self, scope: Any, task: Spawned) -> None:
-        """Record that the callback for a question runs, as a handler of the session."""
-        self._session._running[scope] = scope, task
-
-    def ended_handler(self, scope: Any) -> None:
-        """Record that such a callback has ended."""
-        self._session._forget_handler(scope)
-
-    @property
-    def rounds(self) -> set[Round]:
-        """The rounds of questions whose callbacks run, which the end of the connection ends."""
-        return self._session._answering
-
-    def param_headers(self, name: str) -> tuple[ParamHeader, ...]:
+    def _param_headers(self, name: str) -> tuple[ParamHeader, ...]:
         """Return the arguments of a tool that HTTP header fields repeat, as far as they are known."""
-        headers = self._session._tool_headers
-        return () if headers is None else headers.of(name)
+        return () if self._tool_headers is None else self._tool_headers.of(name)
 
-    @property
-    def changes(self) -> SessionChanges:
-        """The listeners of all parts of the program, in the handshake era."""
-        session = self._session
-        if session._changes is None:
+    def _known_changes(self) -> SessionChanges:
+        """Return the listeners of all parts of the program, in the handshake era."""
+        if self._changes is None:
             from mcpio.app.listening import SessionChanges
 
-            session._changes = SessionChanges(session)
-        return session._changes
+            self._changes = SessionChanges(self)
+        return self._changes
 
-    def source_of_changes(self, listening: Listening) -> Source:
-        """Return the source of changes for a listener, in the era of the server."""
-        from mcpio.app.listening import HandshakeSource, StatelessSource
-
-        kind = StatelessSource if self._session.era is Era.STATELESS else HandshakeSource
-        return kind(self._session, listening)
-
-    def forget_subscription(self, uri: str) -> None:
-        """Do not restore the subscription to a resource in the next session."""
-        if self._session._reconnector is not None:
-            self._session._reconnector.forget_subscription(uri)
-
-    def restored_subscription(self, uri: str) -> None:
+    def _restored_subscription(self, uri: str) -> None:
         """Record that the current session was told of a subscription."""
-        if self._session._changes is not None:
-            self._session._changes.restored(uri)
+        if self._changes is not None:
+            self._changes.restored(uri)
 
-    def deliver(self, change: Any) -> None:
+    def _deliver(self, change: Any) -> None:
         """Call the program's callback for notifications."""
-        session = self._session
-        if session._on_notification is not None:
-            session._call_back("the callback for changes", session._on_notification, change)
+        if self._on_notification is not None:
+            self._call_back("the callback for changes", self._on_notification, change)
 
-    def miss_changes(self) -> None:
+    def _miss_changes(self) -> None:
         """Drop cached data that may have changed while no listener was active."""
-        self.forget_tools()
-        if self._session._cache is not None:
-            self._session._cache.clear()
+        self._forget_tools()
+        if self._cache is not None:
+            self._cache.clear()
 
-    def doubt_tasks(self) -> None:
+    def _doubt_tasks(self) -> None:
         """Have the tasks that are waited for asked for anew: changes may have been missed, or are not reported."""
-        if self._session._task_watch is not None:
-            self._session._task_watch.doubt()
+        if self._task_watch is not None:
+            self._task_watch.doubt()
 
-    def needs_task(self, id: str) -> bool:
+    def _needs_task(self, id: str) -> bool:
         """Whether the program still has a handle on a task."""
-        return self._session._task_watch is not None and self._session._task_watch.has_handles(id)
+        return self._task_watch is not None and self._task_watch.has_handles(id)
 
-    @property
-    def managed_listening(self) -> ManagedListening:
-        """The listening of a stateless client for changes that the client itself needs to know."""
-        return self._session._managed()
-
-    def lose_session(self) -> None:
+    def _lose_session(self) -> None:
         """Forget what belonged to a session that was lost: the next server may be another process."""
-        session = self._session
-        self.forget_tools()
-        session._tool_cache = None  # the next server may not report changes
-        if session._cache is not None:
-            session._cache.clear()
-        if session._changes is not None:
-            session._changes.lose()
+        self._miss_changes()
+        self._tool_cache = None  # the next server may not report changes
+        if self._changes is not None:
+            self._changes.lose()
 
-    def forget_tools(self) -> None:
+    def _forget_tools(self) -> None:
         """Request the list of tools again when it is next needed: it may have changed."""
-        cache = self._session._tool_cache
-        if cache is not None:
-            cache.forget()
+        if self._tool_cache is not None:
+            self._tool_cache.forget()
 
 
 def _pass_through(layer: Middleware, call: OutgoingCall, request: Any, call_next: CallNext) -> Any:

@@ -1,3 +1,4 @@
+# ruff: noqa: SLF001 - the library uses clients from inside
 """Rounds of a client's request: the server asks for input, the client answers and sends the request again (MRTR).
 
 A stateless server cannot send requests. It answers ``tools/call``, ``prompts/get`` or ``resources/read`` with an
@@ -6,7 +7,7 @@ A stateless server cannot send requests. It answers ``tools/call``, ``prompts/ge
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Hashable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import attrs
@@ -38,26 +39,6 @@ LATEST: Final = 1.0
 """The most seconds before a request that only carries state is sent again."""
 
 
-class Handlers(Protocol):
-    """The client's handlers for requests from the server."""
-
-    def handler_for(self, event: RequestReceived) -> Handler:
-        """Return the handler of a request, inside of its middleware."""
-
-    def new_scope(self, event: RequestReceived) -> Any:
-        """Return the scope that the handler of a request receives."""
-
-    def began_handler(self, scope: Any, task: Spawned) -> None:
-        """Record that the callback for a question runs."""
-
-    def ended_handler(self, scope: Any) -> None:
-        """Record that such a callback has ended."""
-
-    @property
-    def rounds(self) -> set[Round]:
-        """The rounds whose callbacks run, which the end of the connection ends."""
-
-
 class AskedClient(Protocol):
     """A client, as far as its rounds need it."""
 
@@ -73,9 +54,13 @@ class AskedClient(Protocol):
     def server(self) -> Peer:
         """The server, as it described itself."""
 
-    @property
-    def driving(self) -> Handlers:
-        """The drivers' side of the client."""
+    _answering: set[Round]
+    _new_scope: Callable[[Any, RequestReceived], Any]
+    _running: dict[Any, tuple[Any, Spawned]]
+
+    def _handler_for(self, event: RequestReceived) -> Handler: ...
+
+    def _forget_handler(self, key: Hashable) -> None: ...
 
 
 class RoundsCall(Protocol):
@@ -190,17 +175,17 @@ class Round:
     def begin(self) -> None:
         """Call the callbacks: a plain function now, a coroutine as a task."""
         runtime = self._client.driver.runtime
-        self._client.driving.rounds.add(self)
+        self._client._answering.add(self)
         for key, event in self._events.items():
             if self.failure is not None:
                 break
-            scope = self._client.driving.new_scope(event)
+            scope = self._client._new_scope(self._client, event)
             try:
-                result = self._client.driving.handler_for(event)(scope, event.request)
+                result = self._client._handler_for(event)(scope, event.request)
                 if is_awaitable(result):
                     task = runtime.spawn(self._finish(key, scope, result))
                     self._running[key] = scope, task
-                    self._client.driving.began_handler(scope, task)
+                    self._client._running[scope] = scope, task
                 else:
                     self._take(key, result)
             except BaseException as error:
@@ -208,9 +193,9 @@ class Round:
 
     def abandon(self) -> None:
         """Cancel the callbacks that still run."""
-        self._client.driving.rounds.discard(self)
+        self._client._answering.discard(self)
         for scope, task in tuple(self._running.values()):
-            scope.driving.abandon()
+            scope._abandon()
             task.cancel()
 
     def lose(self, error: Exception) -> None:
@@ -229,7 +214,7 @@ class Round:
                 raise
         finally:
             self._running.pop(key)
-            self._client.driving.ended_handler(scope)
+            self._client._forget_handler(scope)
 
     def _take(self, key: str, result: Any) -> None:
         method = METHODS[self._events[key].raw["method"]]

@@ -1,4 +1,4 @@
-# ruff: noqa: SLF001 - the driving side of a scope is another view of the same object
+# ruff: noqa: SLF001 - scopes and sessions have methods for one another that programs have no use for
 """Scopes: a handler's view of its request, for both roles, and for requests that became tasks."""
 
 from __future__ import annotations
@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Hashable, Iterable, Mapping
 from copy import copy
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, Unpack, overload
 
 from mcpio._checks import is_amount
 from mcpio.app.contracts import AskOptions, ProgressCallback, RunningTask
@@ -58,11 +58,6 @@ class RequestScope:
         # The errors that the peer answered with: a handler that lets one pass does not mean it as its own answer.
         self._from_peer: tuple[RequestError, ...] = ()
         self._given_up = False
-
-    @property
-    def driving(self) -> _ScopeDriving:
-        """The side of the scope for sessions and registries; handlers have no use for it."""
-        return _ScopeDriving(self)
 
     @property
     def id(self) -> IncomingId:
@@ -121,7 +116,7 @@ class RequestScope:
         Does nothing if the peer did not ask for progress, or no longer wants the answer, or the value does not
         increase. Raises LocalProtocolError if a value is not a number, or the message not a str.
         """
-        self.run_in_loop(lambda: self._session.driving.send_progress(self._event.id, progress, total, message))
+        self.run_in_loop(lambda: self._session._send_progress(self._event.id, progress, total, message))
 
     async def sleep(self, seconds: float) -> None:
         """Sleep for some seconds, on any event loop. With 0 or less, let other tasks run.
@@ -158,41 +153,26 @@ class RequestScope:
         """The task that the request became; ``None`` for a request that is not a task."""
         return None
 
-    def _report(self, message: str, error: BaseException | None) -> None:
-        if error is None or not is_connection_end(error, self._session.connection):
-            self._session.driving.report(message, error)
+    # For sessions, tasks and registries
 
-
-class _ScopeDriving:
-    """The side of a scope for sessions, tasks and registries: see ``contracts.ScopeDriving``."""
-
-    __slots__ = ("_scope",)
-
-    def __init__(self, scope: RequestScope) -> None:
-        self._scope = scope
-
-    @property
-    def event(self) -> RequestReceived:
-        """The request, as the engine reported it."""
-        return self._scope._event
-
-    def abandon(self) -> None:
+    def _abandon(self) -> None:
         """Record that the peer no longer wants the answer."""
-        self._scope._given_up = True
+        self._given_up = True
 
-    def is_from_peer(self, error: BaseException) -> bool:
+    def _is_from_peer(self, error: BaseException) -> bool:
         """Whether the peer answered one of the handler's own requests with this very error."""
-        return any(error is recorded for recorded in self._scope._from_peer)
+        return any(error is recorded for recorded in self._from_peer)
 
-    def for_thread(self) -> Any:
+    def _for_thread(self) -> Self:
         """Return a copy for a handler in a thread: its calls go through the loop's thread."""
-        other = copy(self._scope)
-        other._in_loop = self._scope
+        other = copy(self)
+        other._in_loop = self
         return other
 
-    def report(self, message: str, error: BaseException | None) -> None:
+    def _report(self, message: str, error: BaseException | None) -> None:
         """Report a failure to the operator, unless the connection merely ended."""
-        self._scope._report(message, error)
+        if error is None or not is_connection_end(error, self._session.connection):
+            self._session._report(message, error)
 
 
 class Context(RequestScope):
@@ -225,11 +205,6 @@ class Context(RequestScope):
             from mcpio.app.foreign_names import OF_CONTEXTS, no_attribute
 
             raise no_attribute(self, name, OF_CONTEXTS)
-
-    @property
-    def driving(self) -> _ContextDriving:
-        """The side of the context for sessions and registries; handlers have no use for it."""
-        return _ContextDriving(self)
 
     @property
     def session(self) -> ServerSession:
@@ -540,12 +515,12 @@ class Context(RequestScope):
     @property
     def _url_elicitations(self) -> UrlElicitations | None:
         """The elicitations whose completion can be notified to the client; ``None`` for a stateless client."""
-        return None if self._is_stateless else self._session.driving.url_elicitations
+        return None if self._is_stateless else self._session._known_url_elicitations()
 
     @property
     def _root_list(self) -> RootList | None:
         """The cached roots of the client; ``None`` where they are asked for in each call."""
-        return None if self._is_stateless else self._session.driving.root_list
+        return None if self._is_stateless else self._session._known_roots()
 
     def _ask(self, options: AskOptions, request: Any, read: Callable[[Any], T]) -> Coroutine[Any, Any, T]:
         """Ask the client, and return what ``read`` makes of its result."""
@@ -582,45 +557,23 @@ class Context(RequestScope):
     ) -> Any:
         """Send a request to the client, and remember an error that it answers with."""
         self._has_asked = True
-        send = self._session.driving.sender(task)
+        send = self._session._sender(task)
         try:
             return await send(request, timeout=timeout, on_progress=on_progress, related_to=self._event.id)
         except RequestError as error:
             self._from_peer = (*self._from_peer, error)
             raise
 
-
-class _ContextDriving(_ScopeDriving):
-    """The side of a context for its rounds: see ``mcpio.app.rounds``."""
-
-    __slots__ = ()
-
-    _scope: Context
+    # For its rounds: see ``mcpio.app.rounds``
 
     @property
-    def flow(self) -> Flow:
-        """The flow of the call."""
-        return self._scope._own_flow
-
-    @property
-    def runtime(self) -> Runtime:
-        """The event loop that the handler runs in."""
-        return self._scope._runtime
-
-    @property
-    def has_asked(self) -> bool:
+    def _was_answered(self) -> bool:
         """Whether the client was asked something for this request, and answered."""
-        flow = self._scope._flow
-        return self._scope._has_asked or (flow is not None and bool(flow.answers))
+        return self._has_asked or (self._flow is not None and bool(self._flow.answers))
 
-    def begin(self, flow: Flow) -> None:
-        """Start a run of the handler."""
-        self._scope._flow = flow
-
-    def put(self, request: Any) -> Coroutine[Any, Any, Any]:
+    def _put(self, request: Any) -> Coroutine[Any, Any, Any]:
         """Send a question to a client with which a handshake was made, and return the plain result."""
-        scope = self._scope
-        return scope.elicit(request) if hasattr(request, "mode") else scope._ask({}, request, _as_it_is)
+        return self.elicit(request) if hasattr(request, "mode") else self._ask({}, request, _as_it_is)
 
 
 class _InTask(RequestScope):
@@ -726,7 +679,7 @@ class TaskContext(_InTask, Context):
 
     async def _answer_to(self, request: Any, task: Any, timeout: Any, on_progress: Any) -> Any:
         def sender(session: Any) -> Callable[..., Any]:
-            send: Callable[..., Any] = session.driving.sender(task)
+            send: Callable[..., Any] = session._sender(task)
             return send
 
         try:
@@ -746,11 +699,6 @@ class MountedContext(Context):
         super().__init__(outer._session, outer._event)
         self._outer = outer
         self._server = server
-
-    @property
-    def driving(self) -> _MountedDriving:
-        """The side of the context for sessions and registries; handlers have no use for it."""
-        return _MountedDriving(self)
 
     @property
     def cancelled(self) -> bool:
@@ -783,22 +731,12 @@ class MountedContext(Context):
     async def _answer_to(self, request: Any, task: Any, timeout: Any, on_progress: Any) -> Any:
         return await self._outer._answer_to(request, task, timeout, on_progress)
 
-
-class _MountedDriving(_ContextDriving):
-    """The side of the context of a mounted server."""
-
-    __slots__ = ()
-
-    _scope: MountedContext
-
     @property
-    def has_asked(self) -> bool:
-        """Whether the client was asked something for this request, and answered."""
-        return self._scope._outer.driving.has_asked
+    def _was_answered(self) -> bool:
+        return self._outer._was_answered
 
-    def is_from_peer(self, error: BaseException) -> bool:
-        """Whether the peer answered one of the handler's own requests with this very error."""
-        return self._scope._outer.driving.is_from_peer(error)
+    def _is_from_peer(self, error: BaseException) -> bool:
+        return self._outer._is_from_peer(error)
 
 
 _ENDING: Final = (Phase.CLOSING, Phase.CLOSED)

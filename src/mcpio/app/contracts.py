@@ -214,32 +214,19 @@ class HandlerScope(Protocol):
     def peer(self) -> RequestContext:
         """The requester: its identity, its revision, and the capabilities that it declared."""
 
-    @property
-    def driving(self) -> ScopeDriving:
-        """The side of the scope that handlers have no use for."""
-
     async def run_in_thread(self, function: Callable[[], T]) -> T:
         """Run a blocking function in a thread."""
 
-
-class ScopeDriving(Protocol):
-    """The side of a scope for sessions, tasks and registries; handlers have no use for it."""
-
     @property
-    def event(self) -> RequestReceived:
-        """The request, as the engine reported it."""
+    def _event(self) -> RequestReceived: ...
 
-    def abandon(self) -> None:
-        """Record that the peer no longer wants the answer."""
+    def _abandon(self) -> None: ...
 
-    def is_from_peer(self, error: BaseException) -> bool:
-        """Whether the peer answered one of the handler's own requests with this very error."""
+    def _is_from_peer(self, error: BaseException) -> bool: ...
 
-    def for_thread(self) -> Any:
-        """Return the same scope for a handler in a thread: its calls go through the loop's thread."""
+    def _for_thread(self) -> Any: ...
 
-    def report(self, message: str, error: BaseException | None) -> None:
-        """Report a failure to the operator, unless the connection merely ended."""
+    def _report(self, message: str, error: BaseException | None) -> None: ...
 
 
 class RunningTask(Protocol):

@@ -1,3 +1,4 @@
+# ruff: noqa: SLF001 - the library uses sessions from inside
 """A server that has another server answer: requests, progress, cancellation and questions pass in both directions."""
 
 from __future__ import annotations
@@ -174,9 +175,9 @@ class ForwardingServer(Server):
         """Record the state that a replacement of the server has to be given."""
         match method:
             case "resources/subscribe":
-                session.driving.subscribe(request.uri)
+                session._subscribe(request.uri)
             case "resources/unsubscribe":
-                session.driving.unsubscribe(request.uri)
+                session._unsubscribe(request.uri)
             case "logging/setLevel":
                 session.log_level = request.level
 

@@ -1,3 +1,4 @@
+# ruff: noqa: SLF001 - the library uses sessions from inside
 """A server behind HTTP: the sessions of the HTTP machine, each with its handlers, for the adapter of any event loop.
 
 An adapter passes what it reads, and writes what an exchange has to send. Callbacks that do not wait tell it when an
@@ -23,7 +24,7 @@ from mcpio.http.sessions import HttpSession, SessionClosed, SessionOpened
 
 if TYPE_CHECKING:
     from mcpio.app.server import Server
-    from mcpio.app.server_session import ServerDriving, ServerSession
+    from mcpio.app.server_session import ServerSession
     from mcpio.app.session import UnansweredPolicy
     from mcpio.app.session_store import SessionStore
     from mcpio.app.store_writer import StoreWriter
@@ -97,7 +98,7 @@ class HttpHost:
         self._engine: StatelessEngine | None = None
         self._offer = server.offer()
         # The session of the stateless requests, from the first of them on, and its driver.
-        self._stateless: tuple[ServerDriving, HostedCalls] | None = None
+        self._stateless: tuple[ServerSession, HostedCalls] | None = None
         hooks = None if store is None else self._new_hooks(unanswered)
         self.machine: HttpServer = HttpServer(
             self._connect,
@@ -123,7 +124,7 @@ class HttpHost:
         self._on_deadline = on_deadline
         self._sessions: dict[int, Hosted] = {}
         # Sessions that have ended while handlers run, each with the timer that will name those handlers.
-        self._leaving: dict[ServerDriving, Spawned] = {}
+        self._leaving: dict[ServerSession, Spawned] = {}
         self._is_draining = False
         self._deadline: float | None = None
 
@@ -210,8 +211,8 @@ class HttpHost:
         self.machine.close(self.clock(), grace)
         self._drain()
 
-    def take_sessions(self) -> tuple[ServerDriving, ...]:
-        """Return the drivers' sides of the sessions that are left, and of the stateless requests together.
+    def take_sessions(self) -> tuple[ServerSession, ...]:
+        """Return the sessions that are left, and the one of the stateless requests.
 
         For the one that ends the host: from here on it names the handlers that do not end, and the host does not.
         """
@@ -219,15 +220,15 @@ class HttpHost:
         for timer in self._leaving.values():
             timer.cancel()
         leaving, self._leaving = self._leaving, {}
-        return (*leaving, *(hosted.driving for hosted in self._sessions.values()), *stateless)
+        return (*leaving, *(hosted.session for hosted in self._sessions.values()), *stateless)
 
     def fail_abandoned(self) -> None:
         """Answer requests whose handlers were cut off with an error that says so (P4)."""
         for hosted in tuple(self._sessions.values()):
-            hosted.driving.fail_abandoned()
+            hosted.session._fail_abandoned()
             hosted.driver.wake()
         if self._stateless is not None:
-            self._stateless[0].fail_abandoned()
+            self._stateless[0]._fail_abandoned()
             self._drain()
 
     def touch(self, session: HttpSession | Calls) -> None:
@@ -268,7 +269,7 @@ class HttpHost:
             elif event.__class__ is SessionClosed:
                 self._close(session)
             elif session.key in self._sessions:  # otherwise it could not be begun, and was reported
-                self.may_block = self._sessions[session.key].driving.handle(event)  # type: ignore[arg-type]  # an event of its engine
+                self.may_block = self._sessions[session.key].session._handle(event)  # type: ignore[arg-type]  # an event of its engine
         except BaseException as error:
             self.report("a session failed", failure_of(error))
             session.connection.abort(error)
@@ -277,7 +278,7 @@ class HttpHost:
         """Resume handlers whose results wait for their client to read."""
         entry = self._sessions.get(session.key)
         if entry is not None:
-            entry.driving.note_room()
+            entry.session._note_room()
 
     # Sessions that outlive the process
 
@@ -332,7 +333,7 @@ class HttpHost:
         from mcpio.app.session import SavedSession  # as above
 
         try:
-            served.driving.resume(SavedSession.read(saved), self._unanswered)
+            served._resume(SavedSession.read(saved), self._unanswered)
         except Exception as error:
             self.report("a stored session cannot go on", error)
             session.connection.abort(error)
@@ -357,14 +358,14 @@ class HttpHost:
         hosted = HostedSession(self, session)
         opened = self.server.session(session.connection, hosted, self.state)
         opened.is_one_request = self._is_sessionless
-        self._sessions[session.key] = Hosted(opened, opened.driving, hosted)
+        self._sessions[session.key] = Hosted(opened, hosted)
         if event.saved is not None:
             self._resume(session, opened, event.saved)
 
     def _handle_stateless(self, calls: Calls, event: Any) -> None:
-        driving, driver = self._stateless or self._open_stateless(calls)
+        session, driver = self._stateless or self._open_stateless(calls)
         try:
-            self.may_block = driving.handle(event)
+            self.may_block = session._handle(event)
         except BaseException as error:
             # A fault of this side ends the one call.
             self.report("a call failed", failure_of(error))
@@ -373,32 +374,31 @@ class HttpHost:
         if event is calls.connection.end:
             driver.end()
 
-    def _open_stateless(self, calls: Calls) -> tuple[ServerDriving, HostedCalls]:
+    def _open_stateless(self, calls: Calls) -> tuple[ServerSession, HostedCalls]:
         driver = HostedCalls(self, calls)
         session = self.server.stateless_session(calls.connection, driver, self.state)
-        self._stateless = session.driving, driver
-        calls.on_room = session.driving.note_room
+        self._stateless = session, driver
+        calls.on_room = session._note_room
         return self._stateless
 
     def _close(self, session: HttpSession) -> None:
         entry = self._sessions.pop(session.key, None)
         if entry is not None:
             entry.driver.end()
-            if entry.driving.has_handlers:
-                name = partial(self._name_handlers, entry.driving)
-                self._leaving[entry.driving] = self.runtime.call_later(HANDLER_CANCEL_TIMEOUT, name)
+            if entry.session._running:
+                name = partial(self._name_handlers, entry.session)
+                self._leaving[entry.session] = self.runtime.call_later(HANDLER_CANCEL_TIMEOUT, name)
 
-    def _name_handlers(self, driving: ServerDriving) -> None:
+    def _name_handlers(self, session: ServerSession) -> None:
         """Tell the operator which cancelled handlers of a session that ended go on."""
-        del self._leaving[driving]
-        driving.report_handlers()
+        del self._leaving[session]
+        session._report_handlers()
 
 
 class Hosted(NamedTuple):
-    """A session that is open, by its sides."""
+    """A session that is open, and its driver."""
 
     session: ServerSession
-    driving: ServerDriving
     driver: HostedSession
 
 

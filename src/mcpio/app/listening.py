@@ -1,3 +1,4 @@
+# ruff: noqa: SLF001 - the library uses clients from inside
 """Listening for changes of a server: its lists, and the contents of its resources, in either era."""
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from mcpio.errors import (
 )
 from mcpio.events import RequestFailed, ResponseReceived
 from mcpio.methods import declares
+from mcpio.revisions import Era
 from mcpio.types.base import TASKS_EXTENSION
 from mcpio.types.features import (
     PromptListChangedNotification,
@@ -129,8 +131,8 @@ class ListeningClient(Protocol):
         """The server, as it described itself."""
 
     @property
-    def driving(self) -> ListeningDriving:
-        """The drivers' side of the client."""
+    def era(self) -> Era | None:
+        """The era of the server."""
 
     def check_open(self) -> None:
         """Raise NoBackChannel if the connection is closing or closed."""
@@ -138,35 +140,17 @@ class ListeningClient(Protocol):
     def request(self, request: Any) -> Coroutine[Any, Any, Any]:
         """Send a request and return its typed result."""
 
+    _reconnector: SessionReconnector | None
 
-class ListeningDriving(Protocol):
-    """The drivers' side of a client, as far as listening needs it."""
+    def _known_changes(self) -> SessionChanges: ...
 
-    @property
-    def changes(self) -> SessionChanges:
-        """The listeners of all parts of the program, in the handshake era."""
+    def _deliver(self, change: Change) -> None: ...
 
-    @property
-    def reconnector(self) -> SessionReconnector | None:
-        """What opens the next session after one that was lost; ``None`` if nothing does."""
+    def _miss_changes(self) -> None: ...
 
-    def source_of_changes(self, listening: Listening) -> Source:
-        """Return where the changes for a listening come from."""
+    def _doubt_tasks(self) -> None: ...
 
-    def forget_subscription(self, uri: str) -> None:
-        """Do not restore the subscription to a resource in the next session."""
-
-    def deliver(self, change: Change) -> None:
-        """Call the client's callback for notifications."""
-
-    def miss_changes(self) -> None:
-        """Drop cached data that may have changed while no listener was active."""
-
-    def doubt_tasks(self) -> None:
-        """Have the tasks that are waited for asked for anew."""
-
-    def needs_task(self, id: str) -> bool:
-        """Whether the program still has a handle on a task."""
+    def _needs_task(self, id: str) -> bool: ...
 
 
 class Source(Protocol):
@@ -287,7 +271,7 @@ class Listening(AsyncIterator[Change]):
             self._consumer.set(None)
 
     async def _open(self) -> None:
-        reconnector = self._client.driving.reconnector
+        reconnector = self._client._reconnector
         while True:
             losses = 0
             if reconnector is not None:
@@ -295,7 +279,8 @@ class Listening(AsyncIterator[Change]):
                 losses = reconnector.losses
             # Not every source sends a request, which would say so.
             self._client.check_open()
-            self._source = source = self._client.driving.source_of_changes(self)
+            kind = StatelessSource if self._client.era is Era.STATELESS else HandshakeSource
+            self._source = source = kind(self._client, self)
             self._lost_early = None
             try:
                 self.honoured = await source.open()
@@ -318,7 +303,7 @@ class Listening(AsyncIterator[Change]):
     async def _renew(self) -> None:
         """Listen again until it works, or the client has ended."""
         client, wait = self._client, SOONEST
-        reconnector = client.driving.reconnector
+        reconnector = client._reconnector
         while True:
             # The first attempt waits too: otherwise a server that accepts each subscription and ends it at once would
             # be asked without a pause.
@@ -358,7 +343,7 @@ class HandshakeSource:
 
     def __init__(self, client: ListeningClient, listening: Listening) -> None:
         self._client = client
-        self._changes = client.driving.changes
+        self._changes = client._known_changes()
         self._listening = listening
         self._wanted = listening.wanted
         self._is_open = self._is_lost = False
@@ -373,7 +358,7 @@ class HandshakeSource:
         await self._subscribe(uris)
         while self._is_lost:
             # A request that was repeated in the next session succeeds, but earlier subscriptions are gone.
-            if self._client.driving.reconnector is None:
+            if self._client._reconnector is None:
                 raise ConnectionLost("the session was lost while it subscribed to resources")
             self._is_lost = False
             await self._subscribe(uris)
@@ -569,7 +554,8 @@ class SessionChanges:
             and not resource.turns.is_taken
         ):
             del self._resources[uri]
-            self._client.driving.forget_subscription(uri)
+            if self._client._reconnector is not None:
+                self._client._reconnector.forget_subscription(uri)
 
 
 class StatelessSource:
@@ -702,7 +688,7 @@ class ManagedListening:
         if not self._has_tasks:
             return False
         # Handles that the program dropped say nothing.
-        self._tasks = {each: None for each in self._tasks if self._client.driving.needs_task(each)} | {id: None}
+        self._tasks = {each: None for each in self._tasks if self._client._needs_task(each)} | {id: None}
         try:
             await self._renew()
         except McpError as error:
@@ -783,17 +769,17 @@ class _Forwarded(Listening):
     def hear(self, change: Change) -> None:
         if isinstance(change, Missed):
             self.is_lost = False
-            self._client.driving.miss_changes()
-            self._client.driving.doubt_tasks()
+            self._client._miss_changes()
+            self._client._doubt_tasks()
         else:
-            self._client.driving.deliver(change)
+            self._client._deliver(change)
 
     def lose(self, reason: Ended = "lost") -> None:
         was_open = self.ended is None
         super().lose(reason)
         if was_open:  # otherwise its successor is open, and nothing is missed
             self.is_lost = True
-            self._client.driving.doubt_tasks()
+            self._client._doubt_tasks()
 
 
 SOONEST: Final = 0.1

@@ -1,3 +1,4 @@
+# ruff: noqa: SLF001 - the library uses clients from inside
 """Replacing a lost session inside the same client, whether its server forgot it (SESS-06) or the connection broke.
 
 One mechanism for every transport that can reconnect. The transport says when a session is lost, and when to open the
@@ -29,17 +30,6 @@ if TYPE_CHECKING:
 __all__ = ["Reconnectable", "SessionReconnector"]
 
 
-class _ClientDriving(Protocol):
-    def lose_session(self) -> None:
-        """Forget what belonged to the lost session."""
-
-    def request_directly(self, request: Any) -> Coroutine[Any, Any, Any]:
-        """Send a request past the reconnector."""
-
-    def restored_subscription(self, uri: str) -> None:
-        """Record that the current session was told of a subscription."""
-
-
 class Reconnectable(Protocol):
     """A client, as its reconnector sees it."""
 
@@ -51,15 +41,17 @@ class Reconnectable(Protocol):
     def driver(self) -> Driver:
         """The driver that carries the session."""
 
-    @property
-    def driving(self) -> _ClientDriving:
-        """The drivers' side of the client."""
-
     async def initialize(self) -> None:
         """Perform the handshake."""
 
     def close(self, grace: float = 5.0) -> None:
         """Close the connection."""
+
+    def _lose_session(self) -> None: ...
+
+    def _request_directly(self, request: Any) -> Coroutine[Any, Any, Any]: ...
+
+    def _restored_subscription(self, uri: str) -> None: ...
 
 
 class _State(Enum):
@@ -182,7 +174,7 @@ class SessionReconnector:
             self._subscriptions[request.uri] = request
             if is_current:
                 # It may have waited for this session, since the loss of the last one.
-                self._client.driving.restored_subscription(request.uri)
+                self._client._restored_subscription(request.uri)
         elif isinstance(request, UnsubscribeRequest):
             self._subscriptions.pop(request.uri, None)
             self._told.discard(request.uri)
@@ -212,7 +204,7 @@ class SessionReconnector:
         self._told.clear()
         if self._state in (_State.OPEN, _State.ENDING):
             self._state = _State.LOST
-        self._client.driving.lose_session()
+        self._client._lose_session()
 
     def tell(self) -> None:
         """Call the program's callback for lost sessions."""
@@ -232,10 +224,10 @@ class SessionReconnector:
         await client.initialize()
         for request in (*([] if self._log_level is None else [self._log_level]), *self._subscriptions.values()):
             try:
-                await client.driving.request_directly(request)
+                await client._request_directly(request)
                 if request is not self._log_level:
                     self._told.add(request.uri)
-                    client.driving.restored_subscription(request.uri)
+                    client._restored_subscription(request.uri)
             except McpError as error:
                 if client.connection.phase is not Phase.OPERATING:
                     raise

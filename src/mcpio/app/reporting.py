@@ -1,3 +1,4 @@
+# ruff: noqa: SLF001 - the library uses sessions from inside
 """How faults of handlers reach the client and the log."""
 
 from __future__ import annotations
@@ -350,17 +351,10 @@ def redact_secrets(session: Any, message: LoggingMessageNotification) -> Logging
     return message if data is message.data else attrs.evolve(message, data=data)
 
 
-class _Reporting(Protocol):
-    def report(self, message: str, error: BaseException | None) -> None:
-        """Report a failure to the operator."""
-
-
 class LoggingSession(PeerSession, Protocol):
     """A server session, as far as its log messages need it."""
 
-    @property
-    def driving(self) -> _Reporting:
-        """The drivers' side of the session."""
+    def _report(self, message: str, error: BaseException | None) -> None: ...
 
     def tell(self, notification: Any, *, related_to: IncomingId | None = None) -> bool:
         """Send a notification if the client can take it."""
@@ -397,7 +391,7 @@ class LogOutlet:
         try:
             message = chosen(session, LoggingMessageNotification(level, _sayable(data), logger, meta=meta or EMPTY))
         except BaseException as error:
-            session.driving.report("the log filter failed, and the message was kept in", failure_of(error))
+            session._report("the log filter failed, and the message was kept in", failure_of(error))
             return
         if message is None:
             return

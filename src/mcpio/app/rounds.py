@@ -1,3 +1,4 @@
+# ruff: noqa: SLF001 - the library uses scopes from inside
 """Questions of a handler in rounds, and the state that a request carries between them."""
 
 from __future__ import annotations
@@ -568,23 +569,6 @@ def checked_question(request: Any, client: ClientCapabilities) -> dict[str, Any]
 # Running handlers
 
 
-class FlowDriving(Protocol):
-    """The side of a context for its rounds."""
-
-    @property
-    def flow(self) -> Flow:
-        """The flow of the call."""
-
-    def begin(self, flow: Flow) -> None:
-        """Start a run of the handler."""
-
-    def put(self, request: Any) -> Coroutine[Any, Any, Any]:
-        """Send a question to a client with which a handshake was made, and return the plain result."""
-
-    def report(self, message: str, error: BaseException | None) -> None:
-        """Report a failure to the operator."""
-
-
 def in_rounds(handler: Handler, begin: Callable[[Any, Any], Flow]) -> Handler:
     """Return a handler for stateless clients, whose ``Leave`` becomes an ``InputRequired``.
 
@@ -607,7 +591,7 @@ def in_layers(handler: Handler) -> Handler:
 
     def serve(scope: Any, request: Any) -> Any:
         result = handler(scope, request)
-        return _settle(scope, scope.driving.flow, result, is_last=False) if is_awaitable(result) else result
+        return _settle(scope, scope._own_flow, result, is_last=False) if is_awaitable(result) else result
 
     return serve
 
@@ -628,7 +612,7 @@ async def _settle(scope: Any, flow: Flow, result: Awaitable[Any], *, is_last: bo
         text = (
             f"{scope.method} caught what leaves a handler whose client is asked: use `except Exception`, not a bare one"
         )
-        scope.driving.report(text, None)
+        scope._report(text, None)
     return value
 
 
@@ -643,12 +627,13 @@ def check_one_form(flow: Flow, returned: InputRequired) -> None:
         raise TypeError("a handler asks either by its context, or by returning InputRequired, not both in one call")
 
 
-async def run_again_with_answers(driving: FlowDriving, runtime: Runtime, result: Any, run: Callable[[], Any]) -> Any:
+async def run_again_with_answers(scope: Any, result: Any, run: Callable[[], Any]) -> Any:
     """Ask a client of the handshake era, and run the handler again, until it returns a complete result."""
+    runtime = scope._runtime
     for _ in range(MOST_ROUNDS):
-        check_one_form(driving.flow, result)
-        answers = await gather(runtime, [driving.put(request) for request in result.requests.values()])
-        driving.begin(AnsweredFlow(runtime, dict(zip(result.requests, answers, strict=True)), result.state))
+        check_one_form(scope._own_flow, result)
+        answers = await gather(runtime, [scope._put(request) for request in result.requests.values()])
+        scope._flow = AnsweredFlow(runtime, dict(zip(result.requests, answers, strict=True)), result.state)
         result = run()
         if is_awaitable(result):
             result = await result

@@ -94,7 +94,7 @@ class Runtime(Protocol):
 
 
 class Driver(Protocol):
-    """The driver of a session: feeds the connection, calls ``session.driving.process``, and writes the output."""
+    """The driver of a session: feeds the connection, calls ``session._process``, and writes the output."""
 
     @property
     def runtime(self) -> Runtime:

@@ -1,4 +1,4 @@
-# ruff: noqa: SLF001 - a server and those that it is mounted in are objects of this one class
+# ruff: noqa: SLF001 - a server uses its sessions, and those that it is mounted in, from inside
 """Servers: decorators register tools, resources and prompts; a driver serves them to any number of sessions."""
 
 from __future__ import annotations
@@ -580,7 +580,7 @@ class Server:
             return value
         from mcpio.app.rounds import run_again_with_answers
 
-        return await run_again_with_answers(scope.driving, scope.driving.runtime, value, lambda: call(scope, request))
+        return await run_again_with_answers(scope, value, lambda: call(scope, request))
 
     def _add_prompt(self, function: F, options: PromptOptions) -> F:
         prompt = make_prompt(function, options, context=Context)
@@ -679,7 +679,7 @@ class Server:
 
     def _notify_elicitation_complete(self, id: str) -> bool:
         for session in self.sessions:
-            if session.driving.has_elicitation(id):
+            if session._has_elicitation(id):
                 # Not of a session that is closing, which is not open any more.
                 with suppress(NoBackChannel):
                     return session.notify_elicitation_complete(id)
@@ -864,7 +864,7 @@ class Server:
     def _subscribe(self, scope: Context, request: SubscribeRequest) -> EmptyResult:
         if self.resources.find(request.uri, scope) is None:
             raise not_found(scope, request.uri)
-        scope.session.driving.subscribe(request.uri)
+        scope.session._subscribe(request.uri)
         return EmptyResult()
 
     def _listen(self, scope: Context, request: SubscriptionsListenRequest) -> Awaitable[Any]:
@@ -890,7 +890,7 @@ def _must_be_task(tool: Tool) -> bool:
 
 
 def _unsubscribe(scope: Context, request: UnsubscribeRequest) -> EmptyResult:
-    scope.session.driving.unsubscribe(request.uri)
+    scope.session._unsubscribe(request.uri)
     return EmptyResult()
 
 

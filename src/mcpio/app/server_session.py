@@ -1,4 +1,4 @@
-# ruff: noqa: SLF001 - ServerDriving is the drivers' half of ServerSession; the two classes share one state
+# ruff: noqa: SLF001 - sessions, scopes and servers have methods for one another that programs have no use for
 """One session of a server: the handlers of its requests, and the state kept for its client."""
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from mcpio._checks import is_scope
 from mcpio.app.changes import LISTS, resource_topic
 from mcpio.app.reporting import unwrap_group
 from mcpio.app.runtime import STRANGERS, checked_grace
-from mcpio.app.session import Handler, Session, SessionDriving
+from mcpio.app.session import Handler, Session
 from mcpio.engine.table import Phase
 from mcpio.errors import (
     ErrorCode,
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from mcpio.types.base import InputRequiredResult
     from mcpio.types.features import Implementation
 
-__all__ = ["LogFilter", "NotificationHandler", "ServedBy", "ServerDriving", "ServerSession", "checked_level"]
+__all__ = ["LogFilter", "NotificationHandler", "ServedBy", "ServerSession", "checked_level"]
 
 LogFilter: TypeAlias = "Callable[[ServerSession, LoggingMessageNotification], LoggingMessageNotification | None]"
 """Takes an outgoing log message, and returns it, another in its place, or ``None`` to drop it (LOG-07). A plain
@@ -157,11 +157,6 @@ class ServerSession(Session):
         """Return the key that the threads of one request are counted under."""
         is_stranger = self.is_one_request and event.context.principal is None
         return STRANGERS if is_stranger else self.account_of(event)
-
-    @property
-    def driving(self) -> ServerDriving:
-        """The side of the session for its driver and its server; programs have no use for it."""
-        return ServerDriving(self)
 
     def _task_receiver(self) -> TaskReceiver | None:
         tasks: TaskReceiver | None = self.server.tasks
@@ -342,11 +337,11 @@ class ServerSession(Session):
         """Give a context the answers that came with its request, and the state of earlier rounds."""
         from mcpio.app.rounds import Flow
 
-        driving, runtime, carried = scope.driving, self.driver.runtime, None
+        runtime, carried = self.driver.runtime, None
         if request.request_state is not None:
             from mcpio.app.rounds import StateRejected, call_of, invalid_request_state
 
-            event = driving.event
+            event = scope._event
             call = partial(call_of, event, self.server.info.name)
             try:
                 carried = self.server.states.open(request.request_state, call, runtime.wall_clock())
@@ -354,20 +349,17 @@ class ServerSession(Session):
                 self._report_request(event, f"the request state of {{}} was rejected: {error}", None, kind="state")
                 raise invalid_request_state() from None
         flow = Flow(runtime, request.input_responses, carried)
-        driving.begin(flow)
+        scope._flow = flow
         return flow
 
     async def _ask_first(self, event: RequestReceived, scope: Any, questions: InputRequired) -> Any:
         from mcpio.app.rounds import check_one_form, run_again_with_answers
 
-        driving = scope.driving
         if event.context.era is Era.STATELESS:
-            check_one_form(driving.flow, questions)
-            return self._input_required(event, driving.flow, questions)
+            check_one_form(scope._own_flow, questions)
+            return self._input_required(event, scope._own_flow, questions)
         handler = self._handler_for(event)
-        return await run_again_with_answers(
-            driving, self.driver.runtime, questions, lambda: handler(scope, event.request)
-        )
+        return await run_again_with_answers(scope, questions, lambda: handler(scope, event.request))
 
     def _input_required(self, event: RequestReceived, flow: Flow, questions: InputRequired) -> InputRequiredResult:
         """Return the result that asks a stateless client, with the state for the next round."""
@@ -399,7 +391,7 @@ class ServerSession(Session):
             from mcpio.app.rounds import visits
 
             try:
-                self._answer(event, self._input_required(event, scope.driving.flow, visits(failure)))
+                self._answer(event, self._input_required(event, scope._own_flow, visits(failure)))
             except Exception as fault:
                 error = fault  # the client cannot show it, or the question is malformed
             else:
@@ -427,6 +419,59 @@ class ServerSession(Session):
     def _end_overloaded(self) -> None:
         self.connection.abort(reason=CloseReason.OVERLOADED)
         self.driver.wake()
+
+    # For the driver, the server and handlers
+
+    def _settle(self) -> None:
+        """Update the accounts of held memory: see ``Server.ledger``."""
+        if self._room is not None:
+            self._note_room()
+        # A driver may settle once more after the end; an entry made then would never be removed from the ledger.
+        size = self.connection.held.total if self.ended is None else 0
+        self.server.ledger.settle(self, size, ServerSession._end_overloaded)
+
+    def _has_elicitation(self, id: str) -> bool:
+        """Whether this client was sent an elicitation at a web address."""
+        return self._url_elicitations is not None and id in self._url_elicitations
+
+    def _known_roots(self) -> RootList | None:
+        """Return the cached roots of the client; ``None`` for a client that would not report changes."""
+        if self._root_list is None:
+            peer = self.connection.peer
+            if peer is not None and declares(peer.capabilities, ("roots", "list_changed")):
+                from mcpio.app.asking import RootList
+
+                self._root_list = RootList()
+        return self._root_list
+
+    def _subscribe(self, uri: str) -> None:
+        """Subscribe the client to a resource. Subscribing twice has no further effect (RES-09).
+
+        Raises RequestError beyond ``Limits.subscriptions`` or ``Limits.subscription_bytes``.
+        """
+        if self._subscriptions is None:
+            self._subscriptions = {}
+        if uri in self._subscriptions:
+            return
+        # Two limits, since a limit of the number alone would admit URIs of any length.
+        limits, held = self.server.options.limits, self.connection.held
+        size = sys.getsizeof(uri) + _SUBSCRIPTION_COST
+        if len(self._subscriptions) >= limits.subscriptions:
+            data = {"reason": "too many subscriptions", "limit": limits.subscriptions}
+            raise RequestError(ErrorCode.INTERNAL_ERROR, "Too many subscriptions", data)
+        if held.subscriptions + size > limits.subscription_bytes:
+            data = {"reason": "the subscriptions take too much memory", "limit": limits.subscription_bytes}
+            raise RequestError(ErrorCode.INTERNAL_ERROR, "Too many subscriptions", data)
+        self._subscriptions[uri] = None
+        self.server.audience.add(self, (resource_topic(uri),))
+        held.subscriptions += size
+
+    def _unsubscribe(self, uri: str) -> None:
+        """End the client's subscription to a resource."""
+        if self._subscriptions is not None and uri in self._subscriptions:
+            del self._subscriptions[uri]
+            self.server.audience.remove(self, (resource_topic(uri),))
+            self.connection.held.subscriptions -= sys.getsizeof(uri) + _SUBSCRIPTION_COST
 
 
 class StatelessSession(ServerSession):
@@ -480,71 +525,6 @@ class StatelessSession(ServerSession):
         """How many log messages were dropped: beyond the rate, or because a client reads slowly."""
         unread: int = self.connection.stats.dropped_logs
         return unread + self._dropped_before + sum(each.dropped for each in self._outlets.values())
-
-
-class ServerDriving(SessionDriving):
-    """The side of a server session for its driver, its server and its handlers."""
-
-    __slots__ = ()
-
-    _session: ServerSession
-
-    def settle(self) -> None:
-        """Update the accounts of held memory: see ``Server.ledger``."""
-        session = self._session
-        if session._room is not None:
-            self.note_room()
-        # A driver may settle once more after the end; an entry made then would never be removed from the ledger.
-        size = session.connection.held.total if session.ended is None else 0
-        session.server.ledger.settle(session, size, ServerSession._end_overloaded)
-
-    def has_elicitation(self, id: str) -> bool:
-        """Whether this client was sent an elicitation at a web address."""
-        elicitations = self._session._url_elicitations
-        return elicitations is not None and id in elicitations
-
-    @property
-    def root_list(self) -> RootList | None:
-        """The cached roots of the client; ``None`` for a client that would not report changes."""
-        session = self._session
-        if session._root_list is None:
-            peer = session.connection.peer
-            if peer is not None and declares(peer.capabilities, ("roots", "list_changed")):
-                from mcpio.app.asking import RootList
-
-                session._root_list = RootList()
-        return session._root_list
-
-    def subscribe(self, uri: str) -> None:
-        """Subscribe the client to a resource. Subscribing twice has no further effect (RES-09).
-
-        Raises RequestError beyond ``Limits.subscriptions`` or ``Limits.subscription_bytes``.
-        """
-        session = self._session
-        if session._subscriptions is None:
-            session._subscriptions = {}
-        if uri in session._subscriptions:
-            return
-        # Two limits, since a limit of the number alone would admit URIs of any length.
-        limits, held = session.server.options.limits, session.connection.held
-        size = sys.getsizeof(uri) + _SUBSCRIPTION_COST
-        if len(session._subscriptions) >= limits.subscriptions:
-            data = {"reason": "too many subscriptions", "limit": limits.subscriptions}
-            raise RequestError(ErrorCode.INTERNAL_ERROR, "Too many subscriptions", data)
-        if held.subscriptions + size > limits.subscription_bytes:
-            data = {"reason": "the subscriptions take too much memory", "limit": limits.subscription_bytes}
-            raise RequestError(ErrorCode.INTERNAL_ERROR, "Too many subscriptions", data)
-        session._subscriptions[uri] = None
-        session.server.audience.add(session, (resource_topic(uri),))
-        held.subscriptions += size
-
-    def unsubscribe(self, uri: str) -> None:
-        """End the client's subscription to a resource."""
-        session = self._session
-        if session._subscriptions is not None and uri in session._subscriptions:
-            del session._subscriptions[uri]
-            session.server.audience.remove(session, (resource_topic(uri),))
-            session.connection.held.subscriptions -= sys.getsizeof(uri) + _SUBSCRIPTION_COST
 
 
 _MOST_OUTLETS: Final = 1024

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Awaitable, Callable, Coroutine, Hashable, Mapping
+from collections.abc import Awaitable, Callable, Hashable, Mapping
 from contextlib import suppress
 from functools import partial
 from itertools import count
@@ -91,7 +91,6 @@ from mcpio.types.base import (
 
 if TYPE_CHECKING:
     from mcpio.app.asking import UrlElicitations
-    from mcpio.app.contracts import PeerSession
     from mcpio.app.runtime import BroadcastEvent
     from mcpio.app.tasks.receiver import TaskReceiver
     from mcpio.revisions import Revision
@@ -196,31 +195,6 @@ class SavedSession:
         return cls.restore(self.engine, now, options=options, principal=principal)
 
 
-def save(session: PeerSession, state: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a session as a value that JSON can express. Raises as the engine's ``snapshot`` does."""
-    engine = session.connection.snapshot(session.driver.now(), cookies=lambda _: None)
-    saved = {"session": VERSION, "engine": engine, "state": dict(state)}
-    # Few transports have state: most are gone when their session moves.
-    save_transport = getattr(session.driver, "save_transport", None)
-    return saved if save_transport is None else {**saved, "transport": save_transport()}
-
-
-def resume(session: PeerSession, handle: Callable[[Event], object], unanswered: UnansweredPolicy) -> None:
-    """Complete a restored connection: serve or fail the peer's requests, and cancel this side's."""
-    check_unanswered(unanswered)
-    connection = session.connection
-    # Their callers were in the process that made the snapshot.
-    for id in connection.pending.outgoing:
-        connection.cancel_request(id, "nobody waits for it any more")
-    for request in connection.unanswered:
-        event = request.event if unanswered == "again" else None
-        if event is None:
-            data = {"reason": "interrupted"}
-            connection.send_error(request.id, RequestError(ErrorCode.INTERNAL_ERROR, "Interrupted: ask again", data))
-        else:
-            handle(event)
-
-
 def check_unanswered(policy: UnansweredPolicy) -> None:
     """Raise ValueError if it is not a policy."""
     if policy not in ("again", "fail"):
@@ -229,10 +203,10 @@ def check_unanswered(policy: UnansweredPolicy) -> None:
 
 # -------------------------------------------------------------------------------------------------------------- session
 # A session: outgoing requests and their waiters, incoming requests and their handlers, over one connection.
-# A driver feeds the connection, calls ``session.driving.process()``, and writes the output. Everything here runs in the
-# event loop's thread, between two waits.
+# A driver feeds the connection, calls ``session._process()``, and writes the output. Everything here runs in the event
+# loop's thread, between two waits.
 
-# ruff: noqa: SLF001 - SessionDriving is the drivers' half of Session; the two classes share one state
+# ruff: noqa: SLF001 - sessions and scopes have methods for one another that programs have no use for
 
 
 _NUMBERS: Final = count()
@@ -283,13 +257,10 @@ class Session(TaskCalls):
         self._reported_peer_faults: PeerFaults | None = None
         self._room: BroadcastEvent | None = None
         self._fault_reports = FaultReports()
+        # Set by drivers: what makes of the error of a failed request one that says more about its cause, and a text for
+        # the NoBackChannel that sending on the closed connection raises.
         self._explain: Callable[[Exception], Awaitable[Exception]] | None = None
         self._closed_because = ""
-
-    @property
-    @abstractmethod
-    def driving(self) -> SessionDriving:
-        """The drivers' side of the session; programs have no use for it."""
 
     @abstractmethod
     def _task_receiver(self) -> TaskReceiver | None:
@@ -457,7 +428,11 @@ class Session(TaskCalls):
 
         Raises LocalProtocolError while events or output are undrained, and after the end.
         """
-        return save(self, self._save_state())
+        engine = self.connection.snapshot(self.driver.now(), cookies=lambda _: None)
+        saved = {"session": VERSION, "engine": engine, "state": dict(self._save_state())}
+        # Few transports have state: most are gone when their session moves.
+        save_transport = getattr(self.driver, "save_transport", None)
+        return saved if save_transport is None else {**saved, "transport": save_transport()}
 
     # Methods for subclasses
 
@@ -498,13 +473,16 @@ class Session(TaskCalls):
             self._task_watch.end()
         # The scope is marked before its task is cancelled: by that, ``_finish`` knows that the cancellation is ours.
         for scope, task in tuple(self._running.values()):
-            scope.driving.abandon()
+            scope._abandon()
             task.cancel()
 
     # Events
 
     def _handle(self, event: Event) -> bool:
-        """Handle an event; return whether the handler of the next one may block, so that output should leave before."""
+        """Handle an event, also for drivers that pull the events themselves.
+
+        Return whether the handler of the next one may block, so that output should leave before.
+        """
         # Nearly all events are requests and outcomes, so those do not go through the table.
         kind = event.__class__
         if kind is RequestReceived:
@@ -533,7 +511,7 @@ class Session(TaskCalls):
         running = self._running.get(event.id)
         if running is not None:
             scope, task = running
-            scope.driving.abandon()
+            scope._abandon()
             task.cancel()
 
     def _handle_engine_answer(self, event: Answered) -> None:
@@ -681,7 +659,7 @@ class Session(TaskCalls):
     def _fail(self, event: RequestReceived, scope: Any, error: BaseException) -> None:
         failure = unwrap_group(error)
         # An error that the peer itself answered with is not sent back to it: the handler failed to handle it.
-        answer = None if scope.driving.is_from_peer(failure) else intended_answer(failure, event.context)
+        answer = None if scope._is_from_peer(failure) else intended_answer(failure, event.context)
         if answer is None:
             if isinstance(failure, self.driver.runtime.cancellation):
                 self._report_request(event, "the handler of {} was cancelled from inside", failure)
@@ -727,51 +705,50 @@ class Session(TaskCalls):
             kind=(kind or message, event.raw.get("method")),
         )
 
+    # For drivers
 
-class SessionDriving:
-    """The drivers' side of a session: events in, failures and room for output."""
-
-    __slots__ = ("_session",)
-
-    def __init__(self, session: Session) -> None:
-        self._session = session
-
-    def process(self) -> None:
+    def _process(self) -> None:
         """Handle every event that the connection has.
 
         Failures of the peer and of handlers raise nothing here. SystemExit and KeyboardInterrupt of a plain handler do.
         """
-        next_event, handle = self._session.connection.next_event, self._session._handle
+        next_event, handle = self.connection.next_event, self._handle
         while (event := next_event()) is not None:
             handle(event)
 
-    def handle(self, event: Event) -> bool:
-        """Handle one event, for drivers that pull the events themselves.
-
-        Return whether the handler of the next one may block, so that output should leave before.
-        """
-        return self._session._handle(event)
-
-    def settle(self) -> None:
+    def _settle(self) -> None:
         """Update the accounts of held memory, and wake a task that waits for room. Call it after output was pulled."""
-        if self._session._room is not None:
-            self.note_room()
+        if self._room is not None:
+            self._note_room()
 
-    async def wait_until_read(self, id: IncomingId) -> None:
+    async def _wait_until_read(self, id: IncomingId) -> None:
         """Wait until no more than ``Limits.high_water`` of the output for a request waits, or it has ended."""
-        connection = self._session.connection
+        connection = self.connection
         high_water = connection.options.limits.high_water
         while (held := connection.held_for(id)).output + held.unwritten > high_water and not connection.closed:
-            await self._session._wait_for_room(None)
+            await self._wait_for_room(None)
 
-    def note_room(self) -> None:
+    def _note_room(self) -> None:
         """Wake one of the tasks that wait for room for their output, if there is room now."""
-        session = self._session
-        if session._room is not None and session.connection.has_room:
+        if self._room is not None and self.connection.has_room:
             # One at a time: the output of the first may take all the room.
-            session._room.notify_one()
+            self._room.notify_one()
 
-    def resume(self, saved: SavedSession | None = None, unanswered: UnansweredPolicy = "again") -> None:
+    def _send_progress(self, id: IncomingId, progress: float, total: float | None, message: str | None) -> None:
+        """Report progress on a request of the peer.
+
+        A report that does not increase, or comes after the answer, is left out (PROG-03, PROG-04). Raises
+        LocalProtocolError if a value is not a number, or the message not a str.
+        """
+        try:
+            self.connection.send_progress(id, progress, total, message)
+        except LocalProtocolError as error:
+            if error.__cause__ is not None:  # malformed, rather than too late
+                raise
+            return
+        self.driver.wake()
+
+    def _resume(self, saved: SavedSession | None = None, unanswered: UnansweredPolicy = "again") -> None:
         """Continue where a restored connection left off. Call it before anything is fed.
 
         ``saved`` is what the connection was restored from. Without it the state of their handlers is unknown, and all
@@ -780,78 +757,45 @@ class SessionDriving:
 
         Raises LocalProtocolError if the snapshot is malformed.
         """
-        session = self._session
-        session._load_state({} if saved is None else saved.state)
-        resume(session, session._handle, "fail" if saved is None else unanswered)
-        session.driver.wake()
+        self._load_state({} if saved is None else saved.state)
+        check_unanswered(unanswered)
+        connection = self.connection
+        # Their callers were in the process that made the snapshot.
+        for id in connection.pending.outgoing:
+            connection.cancel_request(id, "nobody waits for it any more")
+        for request in connection.unanswered:
+            event = None if saved is None or unanswered == "fail" else request.event
+            if event is not None:
+                self._handle(event)
+                continue
+            interrupted = RequestError(ErrorCode.INTERNAL_ERROR, "Interrupted: ask again", {"reason": "interrupted"})
+            connection.send_error(request.id, interrupted)
+        self.driver.wake()
 
-    def fail_abandoned(self) -> None:
+    def _fail_abandoned(self) -> None:
         """Answer the requests whose handlers were cut off with an internal error (P4).
 
         For drivers whose sessions outlive the tasks of their handlers.
         """
-        session = self._session
-        for id in session.connection.pending.incoming:
-            if id not in session._running:
+        for id in self.connection.pending.incoming:
+            if id not in self._running:
                 with suppress(LocalProtocolError):
-                    session.connection.send_error(id, internal_error())
+                    self.connection.send_error(id, internal_error())
 
-    @property
-    def has_handlers(self) -> bool:
-        """Whether handlers run."""
-        return bool(self._session._running)
-
-    async def wait_for_handlers(self) -> None:
+    async def _wait_for_handlers(self) -> None:
         """Wait until no handler and no task runs here any more. For the one driver that ends the session."""
-        session = self._session
-        if session._running:
-            session._all_ended = session.driver.runtime.one_shot()
-            await session._all_ended.wait()
-        if (tasks := session._task_receiver()) is not None:
-            await tasks.wait_for_work(session.driver)
+        if self._running:
+            self._all_ended = self.driver.runtime.one_shot()
+            await self._all_ended.wait()
+        if (tasks := self._task_receiver()) is not None:
+            await tasks.wait_for_work(self.driver)
 
-    def report_handlers(self) -> None:
+    def _report_handlers(self) -> None:
         """Tell the operator which handlers still run although the session has ended, which cancelled them."""
-        session = self._session
-        for scope, _ in session._running.values():
-            session._report_request(scope.driving.event, f"the handler of {{}} {STUBBORN}", None, kind="stubborn")
-        if (tasks := session._task_receiver()) is not None:
-            tasks.report_work(session.driver)
-
-    def send_progress(self, id: IncomingId, progress: float, total: float | None, message: str | None) -> None:
-        """Report progress on a request of the peer.
-
-        A report that does not increase, or comes after the answer, is left out (PROG-03, PROG-04). Raises
-        LocalProtocolError if a value is not a number, or the message not a str.
-        """
-        try:
-            self._session.connection.send_progress(id, progress, total, message)
-        except LocalProtocolError as error:
-            if error.__cause__ is not None:  # malformed, rather than too late
-                raise
-            return
-        self._session.driver.wake()
-
-    def sender(self, task: bool | float | None) -> Callable[..., Coroutine[Any, Any, Any]]:
-        """Return the call that sends a request: a plain one, or one that runs it as a task and waits for its result."""
-        return self._session._sender(task)
-
-    def report(self, message: str, error: BaseException | None) -> None:
-        """Report a failure to the operator, with its traceback the first time."""
-        self._session._report(message, error)
-
-    @property
-    def url_elicitations(self) -> UrlElicitations:
-        """The elicitations at web addresses that this session has sent or received."""
-        return self._session._known_url_elicitations()
-
-    def explain_failures_by(self, explain: Callable[[Exception], Awaitable[Exception]]) -> None:
-        """Pass the error of each failed request through ``explain``, which may say more about its cause."""
-        self._session._explain = explain
-
-    def explain_end(self, text: str) -> None:
-        """Add a text to the NoBackChannel that sending on the closed connection raises."""
-        self._session._closed_because = text
+        for scope, _ in self._running.values():
+            self._report_request(scope._event, f"the handler of {{}} {STUBBORN}", None, kind="stubborn")
+        if (tasks := self._task_receiver()) is not None:
+            tasks.report_work(self.driver)
 
 
 _HANDLED_BY: Final[dict[type, str]] = {

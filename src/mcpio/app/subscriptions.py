@@ -1,3 +1,4 @@
+# ruff: noqa: SLF001 - the library uses sessions from inside
 """Serves ``subscriptions/listen``: notifies a stateless client of changes while its request runs (SUB-01)."""
 
 from __future__ import annotations
@@ -210,7 +211,7 @@ class Subscription:
         self._changed.update(dict.fromkeys(ids))
 
     async def _tell_next_task(self) -> None:
-        await self._scope.session.driving.wait_until_read(self._scope.id)
+        await self._scope.session._wait_until_read(self._scope.id)
         id = next(iter(self._changed))
         del self._changed[id]
         try:

@@ -221,7 +221,7 @@ def test_elicit_url_sends_the_address_and_an_id(answer: ElicitResult, meaning: A
     assert found == meaning
     id = f"{1:032x}"
     assert request == ElicitURLRequest("Log in", at(id), id)
-    assert link.session.driving.has_elicitation(id)
+    assert link.session._has_elicitation(id)
     assert link.reports == []
 
 
@@ -252,7 +252,7 @@ def test_content_that_comes_with_a_visit_is_left_out() -> None:
 def test_url_elicitation_without_an_id_raises() -> None:
     found, link, _ = asked(lambda ctx: ctx.elicit(ElicitURLRequest("Log in", "https://example.com")), None)
     assert isinstance(found, LocalProtocolError)
-    assert not link.session.driving.has_elicitation("None")
+    assert not link.session._has_elicitation("None")
 
 
 @pytest.mark.req("ELIC-19")

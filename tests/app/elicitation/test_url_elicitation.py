@@ -194,7 +194,7 @@ def test_undeclared_url_elicitation_is_refused(capabilities: Any) -> None:
     with pytest.raises(RequestError, match=r"needs the capability elicitation\.url, which .* \(-32603\)$"):
         link.call("locked", ids=["a"])
     assert link.reports == []
-    assert not link.session.driving.has_elicitation("a")
+    assert not link.session._has_elicitation("a")
 
 
 @pytest.mark.req("ELIC-17")

@@ -63,9 +63,9 @@ def test_many_faults_are_throttled_in_the_log() -> None:
 
 def test_both_sides_report_violations_of_the_other() -> None:
     link = Link(Server("s"))
-    link.client.driving.handle(BANNER)
-    link.session.driving.handle(ProtocolViolated(RemoteProtocolError("no id"), {}, None))
-    link.client.driving.handle(ConnectionClosed(CloseReason.CLOSED, None))
+    link.client._handle(BANNER)
+    link.session._handle(ProtocolViolated(RemoteProtocolError("no id"), {}, None))
+    link.client._handle(ConnectionClosed(CloseReason.CLOSED, None))
     assert link.reports == [
         r"a line that is not a message, 22 bytes: 'Listening\n on stdio\x1b[0m'",
         "the peer broke a rule: no id; it sent {}",

@@ -124,7 +124,7 @@ def test_call_cancelled_before_it_becomes_a_task_creates_no_task() -> None:
     world.runtime.spawn(call())
     world.runtime.run()
     (session,) = world.server.sessions
-    session.driving.handle(CancelReceived(IncomingId(1), None, {}))
+    session._handle(CancelReceived(IncomingId(1), None, {}))
     world.pass_time(10.0)
     assert found == []
 

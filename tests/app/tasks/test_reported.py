@@ -131,7 +131,7 @@ def test_wait_for_a_task_ends_with_the_connection(is_reported: bool) -> None:
         peer.played.advance(0.5)
     peer.look()
     peer.played.connection.abort()
-    peer.played.session.driving.process()
+    peer.played.session._process()
     peer.played.runtime.run()
     assert isinstance(call.error, NoBackChannel)
 

@@ -313,13 +313,13 @@ def test_the_connection_ends_before_the_task() -> None:
     assert played.start(anext(steps)).result.status == "working"
     following = played.start(anext(steps))
     played.connection.receive_data(None, 0.0)
-    played.session.driving.process()
+    played.session._process()
     played.runtime.run()
     with pytest.raises(ConnectionLost):
         _ = waits[1].result
     # The others do not wait for their next poll.
     played.connection.abort()
-    played.session.driving.process()
+    played.session._process()
     played.runtime.run()
     for waiting in (waits[0], following):
         with pytest.raises(NoBackChannel):

@@ -50,7 +50,7 @@ def test_early_status_reaches_the_new_handle() -> None:
     # All in one go: nobody waiting gets a turn before the end of it.
     for message in (told("completed"), {"id": first["id"], "result": {"task": state()}}):
         played.connection.receive_message(json.dumps({"jsonrpc": "2.0", **message}), 0.0)
-    played.session.driving.process()
+    played.session._process()
     played.runtime.run()
     assert starts[0].result.last is not None
     assert starts[0].result.last.status == "completed"

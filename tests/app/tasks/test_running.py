@@ -243,7 +243,7 @@ def test_the_work_of_a_host_outlives_its_session() -> None:
     second.look()
     assert second.ask("tasks/result", taskId=id)["content"][0]["text"] == "gold"
     assert isinstance(contexts[0], TaskContext)
-    contexts[0].driving.report("a report", OSError())
+    contexts[0]._report("a report", OSError())
     assert host.reports == ["a report"]
     server.tasks.detach(host)
 
@@ -371,7 +371,7 @@ def test_cancelled_tasks_result_is_not_a_route() -> None:
     run = TaskRun(receiver, "id", None, Host(link), None, None, None, account=None)
     event: Any = None
     gone, there = TaskScope(run, link.client, event), TaskScope(run, link.client, event)
-    gone.driving.abandon()
+    gone._abandon()
     run.join(gone)
     found = link.start(run._route())
     assert found.state == "waits"

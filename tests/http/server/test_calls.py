@@ -399,9 +399,9 @@ def test_log_rates_of_the_clients_that_were_quiet_longest_are_forgotten(monkeypa
 def test_handlers_that_are_cut_off_are_answered_for() -> None:
     alone = Alone(server_of())
     exchange = alone.call("wait", seconds=50)
-    driving, _ = alone.wire.host._stateless or (None, None)
-    assert driving is not None
-    running = driving._session._running
+    session, _ = alone.wire.host._stateless or (None, None)
+    assert session is not None
+    running = session._running
     cut_off = dict(running)
     running.clear()
     alone.wire.host.fail_abandoned()
@@ -413,15 +413,15 @@ def test_handlers_that_are_cut_off_are_answered_for() -> None:
 def test_fault_after_the_answer_is_reported_only(monkeypatch: pytest.MonkeyPatch) -> None:
     alone = Alone(server_of())
     assert alone.post(Post("tools/list")).status == 200
-    driving, _ = alone.wire.host._stateless or (None, None)
-    assert driving is not None
-    serve = type(driving._session)._serve
+    session, _ = alone.wire.host._stateless or (None, None)
+    assert session is not None
+    serve = type(session)._serve
 
     def faulty(self: Any, event: Any) -> None:
         serve(self, event)
         raise RuntimeError("late")
 
-    monkeypatch.setattr(type(driving._session), "_serve", faulty)
+    monkeypatch.setattr(type(session), "_serve", faulty)
     answer = alone.post(Post("tools/list"))
     assert "tools" in json.dumps(answer.json["result"])
     assert alone.wire.reports == ["a call failed"]

@@ -50,7 +50,7 @@ SESSION = (
     "mcpio._drivers.setup:Actor",
     "mcpio.app.server:Server.connection",
     "mcpio.app.server:Server.session",
-    "mcpio.app.session:SessionDriving.handle",
+    "mcpio.app.session:Session._handle",
     "mcpio._drivers.socket_server:_SilenceTimer.stop",
 )
 LINES = (
@@ -76,7 +76,7 @@ HTTP_SESSION = (
 # Of every request, and of a request or an answer of one of two kinds: one read or several, at once or later.
 EXCHANGE = (
     "mcpio.app.http_host:HttpHost._act",
-    "mcpio.app.server_session:ServerDriving.handle",
+    "mcpio.app.session:Session._handle",
     "mcpio._drivers.http_server:HttpConnection._begin",
     "mcpio._drivers.http_server:HttpConnection._hand_over",
     "mcpio._drivers.http_server:HttpConnection._write",

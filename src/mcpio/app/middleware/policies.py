@@ -470,7 +470,7 @@ def _is_kept(ctx: Any, result: Any) -> bool:
     """Whether a result serves later requests too: no failure, no question or task, and not made of an answer."""
     if result.__class__ is not METHODS[ctx.method].result_type or getattr(result, "is_error", False):
         return False
-    return getattr(ctx, "task", None) is None and not getattr(getattr(ctx, "driving", None), "has_asked", False)
+    return getattr(ctx, "task", None) is None and not getattr(ctx, "_was_answered", False)
 
 
 # ------------------------------------------------------------------------------------------------------------- retrying

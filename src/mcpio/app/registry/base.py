@@ -1,3 +1,4 @@
+# ruff: noqa: SLF001 - the library uses scopes from inside
 """What tools, resources and prompts share: the function, its entry, its content and its results."""
 
 from __future__ import annotations
@@ -90,7 +91,7 @@ class RegisteredFunction:
             result = self.visible(scope)
             check_nothing_waits(result)
         except BaseException as error:
-            scope.driving.report(f"visible= of {self.binder.name}() failed, so it is hidden", failure_of(error))
+            scope._report(f"visible= of {self.binder.name}() failed, so it is hidden", failure_of(error))
             return False
         return bool(result)
 
@@ -103,7 +104,7 @@ class RegisteredFunction:
         if self.injection is not None:
             return self.injection(scope, keywords)
         if self.binder.context_parameter is not None:
-            keywords[self.binder.context_parameter] = scope.driving.for_thread() if self._blocking else scope
+            keywords[self.binder.context_parameter] = scope._for_thread() if self._blocking else scope
         if self._blocking:
             return scope.run_in_thread(partial(self.function, **keywords))
         return self.function(**keywords)

@@ -1,3 +1,4 @@
+# ruff: noqa: SLF001 - the library uses scopes from inside
 """Tools: functions for the model to call."""
 
 from __future__ import annotations
@@ -173,7 +174,7 @@ class Tools(Registry[FunctionTool]):
             return failed(f"Invalid value in {request.name!r}: {error}")
         except SchemaError as error:
             # The schema may be at fault as well, so its author is told too.
-            scope.driving.report(f"the arguments for {request.name} could not be checked: {error}", None)
+            scope._report(f"the arguments for {request.name} could not be checked: {error}", None)
             return failed(f"Invalid value in {request.name!r}: arguments: {error}")
         try:
             value = endpoint.function(**keywords) if endpoint.is_plain else endpoint.call(scope, keywords)
@@ -202,12 +203,12 @@ class Tools(Registry[FunctionTool]):
         failure = unwrap_group(error)
         is_for_model = isinstance(failure, CapabilityMissing) and scope.peer.era is Era.HANDSHAKE
         answer = None if is_for_model else intended_answer(failure, scope.peer)
-        if answer is not None and not scope.driving.is_from_peer(failure):
+        if answer is not None and not scope._is_from_peer(failure):
             raise failure
         name = tool.description.name
         if isinstance(failure, ToolError):
             return failed(text_of(failure) or f"{name!r} failed")
-        scope.driving.report(f"the tool {name!r} failed", failure)
+        scope._report(f"the tool {name!r} failed", failure)
         hint = loop_hint(failure)
         text = describe_error(failure) + ("" if hint is None else f" ({hint})")
         return failed(f"{name!r} failed" if self._mask_errors else f"{name!r} failed: {text}")

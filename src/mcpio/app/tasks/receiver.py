@@ -1,3 +1,4 @@
+# ruff: noqa: SLF001 - the library uses scopes from inside
 """Tasks of the side that runs them, in both eras."""
 
 from __future__ import annotations
@@ -155,15 +156,15 @@ class TaskExtension:
             return self._until_task(scope, request, tool)
         return self._as_task(scope, request, tool, must=support == "required")
 
-    async def _until_task(self, scope: HandlerScope, request: CallToolRequest, tool: FunctionTool) -> Any:
+    async def _until_task(self, scope: Any, request: CallToolRequest, tool: FunctionTool) -> Any:
         """Run the tool as a plain call until it asks to become a task (XTASK-15)."""
-        driving: Any = scope.driving
-        driving.flow.may_become_task = True
+        flow = scope._own_flow
+        flow.may_become_task = True
         try:
             result = self._plain_call(scope, request)
             return await result if is_awaitable(result) else result
         except (Leave, BaseExceptionGroup) as error:
-            if not driving.flow.becomes_task or not isinstance(without_leaving(error), Leave):
+            if not flow.becomes_task or not isinstance(without_leaving(error), Leave):
                 raise
         return await self._as_task(scope, request, tool, must=True)
 
@@ -670,7 +671,7 @@ class TaskReceiver:
             return self._failure(run, method, unwrap_group(error))
 
     def _failure(self, run: TaskRun, method: str, error: BaseException) -> TaskOutcome:
-        from_peer = run.scope is not None and run.scope.driving.is_from_peer(error)
+        from_peer = run.scope is not None and run.scope._is_from_peer(error)
         answer = None if from_peer else intended_answer(error)
         if answer is None and not run.is_over:
             run.report(f"the task of {method} failed", error)
@@ -911,7 +912,7 @@ class ToolTasks(TaskReceiver):
         saved = _call_to_save(scope) if tool.resumes else None
         run, task = await self._create(scope, request, None, saved)
         run.session = None  # whose messages would be of another era, or too late
-        work = self._work(request, scope.session, scope.driving.event, scope)
+        work = self._work(request, scope.session, scope._event, scope)
         if must:
             self._start(run, work, scope.method)
             return created_task(task)
@@ -950,20 +951,17 @@ class ToolTasks(TaskReceiver):
         if support == "forbidden":
             raise RequestError(ErrorCode.METHOD_NOT_FOUND, f"The tool {request.name} does not run as a task")
         saved = _call_to_save(scope) if tool.resumes else None
-        work = self._work(request, scope.session, scope.driving.event)
+        work = self._work(request, scope.session, scope._event)
         return self.begin(scope, request, work, saved=saved, immediate=tool.immediate_response)
 
-    def _work(
-        self, request: CallToolRequest, session: Any, event: RequestReceived, asking_scope: HandlerScope | None = None
-    ) -> Work:
+    def _work(self, request: CallToolRequest, session: Any, event: RequestReceived, asking_scope: Any = None) -> Work:
         """Return the work of a call. ``asking_scope`` is that of a plain call that asked, with the answers so far."""
 
         def work(run: TaskRun) -> Any:
-            run.scope = scope = self._new_context(run, session, event)
+            scope: Any = self._new_context(run, session, event)
+            run.scope = scope
             if asking_scope is not None:
-                driving: Any = scope.driving
-                plain: Any = asking_scope.driving
-                driving.begin(plain.flow.again())
+                scope._flow = asking_scope._own_flow.again()
             return self._work_call(scope, request)
 
         return work
@@ -1002,7 +1000,7 @@ def _support(tool: Any) -> str:
 
 def _call_to_save(scope: HandlerScope) -> dict[str, Any]:
     """Return the data with which a call can run again, as JSON."""
-    event = scope.driving.event
+    event = scope._event
     own = codec(event.context.revision)
     return {
         "params": event.raw["params"],
@@ -1052,7 +1050,7 @@ class ClientTasks(TaskReceiver):
             return handler(scope, request)
 
         def work(run: TaskRun) -> Any:
-            run.scope = self._new_scope(run, scope.session, scope.driving.event)
+            run.scope = self._new_scope(run, scope.session, scope._event)
             return self._wrap(handler)(run.scope, request)
 
         return self.begin(scope, request, work)

@@ -1,3 +1,4 @@
+# ruff: noqa: SLF001 - the library uses clients from inside
 """Tasks of the side that asked for them: handles, waiting and listening."""
 
 from __future__ import annotations
@@ -811,7 +812,7 @@ class StatelessTaskHandle(TaskHandle[R]):
     @property
     def _listening(self) -> TaskReports:
         client: Any = self._watch.session
-        listening: TaskReports = client.driving.managed_listening
+        listening: TaskReports = client._managed()
         return listening
 
     @property

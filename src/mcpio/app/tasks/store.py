@@ -1,3 +1,4 @@
+# ruff: noqa: SLF001 - the library uses scopes from inside
 """Running tasks and the stores that keep them."""
 
 from __future__ import annotations
@@ -275,7 +276,7 @@ class TaskRun:
         """Cancel the work at its next wait."""
         self.is_over = True
         if self.scope is not None:
-            self.scope.driving.abandon()
+            self.scope._abandon()
         if self.handle is not None:
             self.handle.cancel()
 

@@ -1,3 +1,4 @@
+# ruff: noqa: SLF001 - sessions have methods for drivers that programs have no use for
 """The network: streams of bytes, and HTTP requests and responses, with everything that can happen to them on the way.
 
 The drivers of both are here too: they do for a session what those of an event loop do, without waiting.
@@ -130,7 +131,7 @@ class Driving:
     def _handle(self, event: Any) -> None:
         self.network.invariants.saw(self._seen, event)
         try:
-            self.session.driving.handle(event)
+            self.session._handle(event)
         except BaseException as error:
             if parted(error)[0] is not None:
                 raise
@@ -176,7 +177,7 @@ class PipeEnd(Driving):
         if self.link is not None:
             self.link.write(self)
             self.link.read(self)
-        self.session.driving.settle()
+        self.session._settle()
         if connection.has_events:
             self.wake()
         if connection.closed:
@@ -637,7 +638,7 @@ class HttpEnd(Driving):
         paused, self.paused = self.paused, set()
         for exchange in paused:
             exchange.resume()
-        self.session.driving.settle()
+        self.session._settle()
         if self.machine.closed:
             self._end()
             self.on_over()

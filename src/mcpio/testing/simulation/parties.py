@@ -1,3 +1,4 @@
+# ruff: noqa: SLF001 - sessions have methods for drivers that programs have no use for
 """The parties of a world: server processes behind one address, and clients whose programs use them."""
 
 from __future__ import annotations
@@ -188,7 +189,7 @@ class ServerProcess:
         self.site: Final = site
         self.network: Final = site.network
         self.process: Final = Process(site.world, f"server {site.started}")
-        self.process._drawn = site.started << 64  # noqa: SLF001  no two processes draw the same
+        self.process._drawn = site.started << 64  # no two processes draw the same
         self.server: Final = site.new_server(self.process)
         self.ends: dict[PipeEnd, None] = {}
         self.is_up = False
@@ -295,7 +296,7 @@ class Visitor:
         self.network: Final = site.network
         self.invariants: Final = site.network.invariants
         self.process: Final = Process(site.world, name)
-        self.process._drawn = hash_of(name) << 64  # noqa: SLF001  no two processes draw the same
+        self.process._drawn = hash_of(name) << 64  # no two processes draw the same
         self.listeners: dict[Listening, str] = {}
         self.client: Client | None = None
         self._driver: PipeEnd | HttpEnd | None = None
@@ -358,7 +359,7 @@ class Visitor:
         end.session = client
         if self.party.keeps:
             end.reconnector = SessionReconnector(client, None)
-            client.driving.reconnect_by(end.reconnector)
+            client._reconnector = end.reconnector
             end.on_lost = lambda: self._lost(client, end)
         self.site.connect(end, self.principal)
         return await self._open(client)
@@ -371,13 +372,13 @@ class Visitor:
             connection,
             _LOCATION,
             options=HttpClientOptions(reinitialize=self.party.keeps),
-            param_headers=lambda name: client.driving.param_headers(name),  # noqa: PLW0108  it is made below
+            param_headers=lambda name: client._param_headers(name),  # noqa: PLW0108  it is made below
         )
         end.attach(machine)
         client = Client(connection, end, **options)
         end.session = client
         end.reconnector = SessionReconnector(client, None)
-        client.driving.reconnect_by(end.reconnector)
+        client._reconnector = end.reconnector
         return await self._open(client)
 
     async def _open(self, client: Client) -> Client:
