@@ -59,12 +59,12 @@ def test_restored_probe_settles_the_stateless_era() -> None:
     assert (event.cookie, event.revision.era, event.instructions) == ("open", Era.STATELESS, "hint")
 
 
-def test_restored_stateless_client_is_not_closed_by_pings_that_its_revision_lacks() -> None:
+def test_restored_stateless_client_asks_a_silent_server_for_a_sign_of_life() -> None:
     client = ClientConnection(INFO, options=Options(keep_alive=1.0))
     client.adopt(REV_2026_07_28)
-    assert client.next_deadline() is None
     client = restored(client, keep_alive=1.0)
-    assert client.next_deadline() is None
+    client.handle_timeout(100.0)
+    assert [message["method"] for message in sent(client)] == ["server/discover"]
 
 
 def test_restored_stateless_client_goes_on_with_its_log_level_and_requests() -> None:

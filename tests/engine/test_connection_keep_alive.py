@@ -4,21 +4,33 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from typing import Any
 
 import pytest
-from wires import client, server
+from stateless import server_of, tool_call
+from wires import INFO, client, server
 
+from mcpio.engine.client import ClientConnection
 from mcpio.engine.connection import Connection
 from mcpio.engine.limits import Limits
-from mcpio.engine.options import KEEP_ALIVE, KeepAlive
+from mcpio.engine.options import KEEP_ALIVE, KeepAlive, Options
 from mcpio.engine.table import Phase
 from mcpio.errors import ConnectionLost, RequestTimeout
 from mcpio.events import CloseReason, ConnectionClosed, Event, RequestFailed, ResponseReceived
 from mcpio.observe.recording import Recorder, Replay, replay
 from mcpio.observe.tap import add_tap
+from mcpio.revisions import REV_2026_07_28
 from mcpio.types.features import PingRequest
 
 POLICY = KeepAlive(30.0, timeout=10.0, failures=2)
+
+DISCOVERED: dict[str, Any] = {
+    "resultType": "complete",
+    "supportedVersions": ["2026-07-28"],
+    "capabilities": {},
+    "ttlMs": 0,
+    "cacheScope": "private",
+}
 
 both = pytest.mark.parametrize("make", [client, server])
 Make = Callable[..., Connection]
@@ -34,8 +46,8 @@ def written(connection: Connection) -> list[tuple[str, object]]:
     return [(message["method"], message.get("id")) for message in messages]
 
 
-def answer(connection: Connection, id: object, now: float) -> list[Event]:
-    connection.receive_data(json.dumps({"jsonrpc": "2.0", "id": id, "result": {}}).encode() + b"\n", now)
+def answer(connection: Connection, id: object, now: float, **result: object) -> list[Event]:
+    connection.receive_data(json.dumps({"jsonrpc": "2.0", "id": id, "result": result}).encode() + b"\n", now)
     return list(connection.events())
 
 
@@ -193,3 +205,61 @@ def test_login_that_outlasts_the_pings_does_not_end_the_connection() -> None:
     pass_time(connection, 170.0)
     assert not connection.closed
     assert isinstance(pass_time(connection, 180.0)[-1], ConnectionClosed)
+
+
+def stateless_client(**options: Any) -> ClientConnection:
+    connection = ClientConnection(INFO, options=Options(**options))
+    connection.negotiate(now=0.0)
+    ((_, id),) = written(connection)
+    answer(connection, id, 0.0, **DISCOVERED)
+    return connection
+
+
+def test_stateless_client_asks_a_silent_server_to_discover() -> None:
+    connection = stateless_client(keep_alive=POLICY)
+    assert (pass_time(connection, 29.9), written(connection)) == ([], [])
+    pass_time(connection, 30.0)
+    ((method, id),) = written(connection)
+    assert method == "server/discover"
+    (answered,) = answer(connection, id, 31.0, **DISCOVERED)
+    assert isinstance(answered, ResponseReceived)
+    assert (answered.cookie, connection.next_deadline()) == (KEEP_ALIVE, 40.0)
+    pass_time(connection, 40.0)
+    assert (written(connection), connection.next_deadline()) == ([], 61.0)
+
+
+def test_an_error_shows_that_a_stateless_server_is_alive() -> None:
+    connection = stateless_client(keep_alive=POLICY)
+    pass_time(connection, 30.0)
+    ((_, id),) = written(connection)
+    connection.receive_message(
+        json.dumps({"jsonrpc": "2.0", "id": id, "error": {"code": -32603, "message": "x"}}), 31.0
+    )
+    for now in (40.0, 61.0):
+        pass_time(connection, now)
+    assert (connection.phase, len(written(connection))) == (Phase.OPERATING, 1)
+
+
+def test_stateless_server_that_stays_silent_ends_the_connection() -> None:
+    connection = stateless_client(keep_alive=POLICY)
+    for now in (30.0, 40.0):
+        pass_time(connection, now)
+    *_, closed = pass_time(connection, 50.0)
+    assert isinstance(closed, ConnectionClosed)
+    assert (closed.reason, str(closed.cause)) == (CloseReason.UNRESPONSIVE, "server/discover: no answer within 10 s")
+
+
+def test_adopted_revision_is_silent_from_the_first_time_that_is_known() -> None:
+    connection = ClientConnection(INFO, options=Options(keep_alive=POLICY))
+    connection.adopt(REV_2026_07_28)
+    pass_time(connection, 1_000.0)
+    assert (written(connection), connection.next_deadline()) == ([], 1_030.0)
+    pass_time(connection, 1_030.0)
+    assert [method for method, _ in written(connection)] == ["server/discover"]
+
+
+def test_stateless_server_has_nothing_to_ask_a_silent_client() -> None:
+    connection = server_of(keep_alive=POLICY)
+    connection.receive_message(json.dumps(tool_call()), 1.0)
+    list(connection.events())
+    assert connection.next_deadline() is None

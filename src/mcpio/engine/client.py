@@ -442,6 +442,7 @@ class ClientConnection(Connection):
         self._handshake = session = self._stateless_session(revision)
         session.discovered(discovered or DiscoverResult((revision.name,), ServerCapabilities()), self.capabilities)
         self._step(Input.SEND_ADOPT)
+        self._watch_silence()
         if self._observers:
             handshake = None if discovered is None else encode(codec(revision), discovered)
             self._tell_call("adopt", revision=revision.name, discovered=handshake)
@@ -644,6 +645,7 @@ class ClientConnection(Connection):
                 session: Any = self._handshake
                 session.discovered(outcome, self.capabilities)
                 self._step(Input.RECV_DISCOVERED)
+                self._watch_silence()
                 context: RequestContext = session.context
                 info, capabilities, hint = context.info, context.capabilities, outcome.instructions
                 negotiated = Negotiated(verdict.revision, info, capabilities, hint, raw, request.id, request.cookie)

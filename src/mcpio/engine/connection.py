@@ -104,10 +104,16 @@ from mcpio.events import (
 )
 from mcpio.framing import jsonrpc
 from mcpio.framing.lines import Overlong
-from mcpio.methods import METHODS, TASK_EXTENSION_METHODS, Kind, Method, declares
+from mcpio.methods import METHODS, TASK_EXTENSION_METHODS, Kind, Method, declares, method_of
 from mcpio.revisions import LATEST_HANDSHAKE, REV_2025_11_25, Era, Revision
 from mcpio.types.base import META_PROTOCOL_VERSION, META_RELATED_TASK, CustomNotification, RawRequest
-from mcpio.types.features import CancelledNotification, Implementation, PingRequest, ProgressNotification
+from mcpio.types.features import (
+    CancelledNotification,
+    DiscoverRequest,
+    Implementation,
+    PingRequest,
+    ProgressNotification,
+)
 
 if TYPE_CHECKING:
     from mcpio.engine.dialect import Batches, DialectDecoder, JoinedAnswers, Step
@@ -936,11 +942,16 @@ class Connection(Answers):
         """Switch to the negotiated handshake session."""
         self._dialogue.settle(context, self._capabilities)
         self._renew_gates()
-        silence = self._silence
-        # Stateless revisions have no ping: a restored client of one would take those it cannot send for unanswered.
-        if silence is not None and context.era is Era.HANDSHAKE:
-            silence.restart()
-            self._channel.timers.set(KEEP_ALIVE_TIMER, self._channel.now + silence.policy.interval)
+        # A stateless server cannot ask for a sign of life: it sends no requests.
+        if self.role is Role.CLIENT or context.era is Era.HANDSHAKE:
+            self._watch_silence()
+
+    def _watch_silence(self) -> None:
+        """Start the first interval of keep-alive."""
+        silence, channel = self._silence, self._channel
+        if silence is not None:
+            silence.begin(channel.now)
+            channel.timers.set(KEEP_ALIVE_TIMER, channel.now + silence.policy.interval)
 
     def _renew_gates(self) -> None:
         """Find anew what may come in and go out, since the life, the phase or the capabilities have changed."""
@@ -1050,7 +1061,10 @@ class Connection(Answers):
             self._send_cancelled(request, self._cancellation(request, "timeout"))
 
     def _check_silence(self) -> None:
-        """Ping a silent peer, or give up on it (PING-02, PING-03)."""
+        """Ping a silent peer, or give up on it (PING-02, PING-03).
+
+        Stateless revisions have no ping, and every server of one answers ``server/discover`` (VER-03).
+        """
         silence, channel = self._silence, self._channel
         # Where there are exchanges, the peer comes and goes as it likes.
         if silence is None or self.can_reach is not None:
@@ -1059,17 +1073,19 @@ class Connection(Answers):
             # While a person logs in, pings would wait like all requests, and prove nothing.
             channel.timers.set(KEEP_ALIVE_TIMER, channel.now + silence.policy.interval)
             return
+        question = DiscoverRequest() if self._dialogue.codec.revision.era is Era.STATELESS else PingRequest()
         due = silence.waits_until(channel.received_at, channel.now)
         if due is not None:
             channel.timers.set(KEEP_ALIVE_TIMER, due)
         elif silence.is_unresponsive:
-            self._give_up(CloseReason.UNRESPONSIVE, RequestTimeout("ping", silence.policy.timeout, "total"))
+            error = RequestTimeout(method_of(question).name, silence.policy.timeout, "total")
+            self._give_up(CloseReason.UNRESPONSIVE, error)
         elif self._allows(Input.SEND_PING):
             # Before the request, which may fill the output over its limit, and so be the end.
             channel.timers.set(KEEP_ALIVE_TIMER, silence.pinged(channel.now))
             with suppress(LocalProtocolError):  # Too many requests wait already: their answers tell as much.
                 self._check_room()
-                method, name, params = self._checked_request(PingRequest())
+                method, name, params = self._checked_request(question)
                 id, limit = OutgoingId(self._outgoing.next), Timeout(silence.policy.timeout)
                 ping, carried, text = self._new_request(id, name, method, params, KEEP_ALIVE, None, progress=False)
                 self._send_request(ping, carried, text, limit, channel.now)

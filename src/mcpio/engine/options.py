@@ -37,6 +37,9 @@ def _count(_: object, field: attrs.Attribute[Any], value: Any) -> None:
 class KeepAlive:
     """Keep-alive policy: pings for a silent peer. Times are in seconds.
 
+    Revision 2026-07-28 has no pings: a client sends ``server/discover`` in their place, and a server, which sends no
+    requests there, nothing.
+
     Any input from the peer shows that it is alive, so a busy connection sends no pings. Raises ValueError for a time
     that is not above 0 and finite, and for a count below 1.
     """
@@ -52,7 +55,7 @@ class KeepAlive:
 class Silence:
     """Measures the silence of one peer against a policy."""
 
-    __slots__ = ("_pinged_at", "_pings", "policy")
+    __slots__ = ("_began", "_pinged_at", "_pings", "policy")
 
     policy: KeepAlive
 
@@ -60,16 +63,24 @@ class Silence:
         self.policy = policy
         self._pings = 0  # in a row, with no input since
         self._pinged_at = 0.0
+        self._began = float("-inf")
+
+    def begin(self, now: float) -> None:
+        """Watch a new session. ``now`` is ``-inf`` if no time is known yet, as for a revision that is only adopted."""
+        self._began = now
+        self.restart()
 
     def restart(self) -> None:
-        """Count from zero: a session begins."""
+        """Count the pings from zero."""
         self._pings = 0
 
     def waits_until(self, received_at: float, now: float) -> float | None:
         """Return when to look again if the peer has been heard recently, ``None`` if it has been silent too long."""
         if received_at > self._pinged_at:
             self._pings = 0
-        due = received_at + self.policy.interval
+        if self._began == float("-inf"):
+            self._began = now
+        due = max(received_at, self._began) + self.policy.interval
         # Once a ping is out, only input ends the silence: the next look is a verdict on that ping.
         return due if not self._pings and due > now else None
 
