@@ -7,17 +7,23 @@ import importlib
 import inspect
 import itertools
 import re
-from typing import Literal
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Literal, cast
 from xml.etree import ElementTree as ET
 
 import attrs
 import contents
 import field_texts
+import pictures
 import pytest
 import reference
 import revision_tables
 import signatures
 import state_diagrams
+from docutils import nodes
+from docutils.utils import new_document
+from sphinx.application import Sphinx
 from sphinx.pycode import ModuleAnalyzer
 from state_layouts import LAYOUTS
 from state_svg import Transition, draw
@@ -90,6 +96,16 @@ def test_boxes_do_not_overlap_and_lie_inside_the_drawing(table: str, member: str
 
 def test_labels_are_escaped() -> None:
     assert words(draw(["A", "B"], [Transition("A", "x < y & z", "B")], "<title>")) == "A B x < y & z"
+
+
+def test_photograph_with_a_dark_variant_is_shown_in_the_scheme_of_the_page(tmp_path: Path) -> None:
+    (tmp_path / "shot-dark.png").touch()
+    page = new_document("page")
+    page += [nodes.image(uri="shot.png", alt="A page"), nodes.image(uri="other.png", alt="Another")]
+    pictures.show_dark(cast("Sphinx", SimpleNamespace(srcdir=tmp_path)), page)
+    shown = [(each["uri"], each["alt"], each["classes"]) for each in page.findall(nodes.image)]
+    light, dark = ("shot.png", "A page", ["only-light"]), ("shot-dark.png", "A page", ["only-dark"])
+    assert shown == [light, dark, ("other.png", "Another", [])]
 
 
 def test_every_method_has_a_row() -> None:
