@@ -34,6 +34,7 @@ from zlib import crc32
 
 import coverage
 import pytest
+from _pytest.runner import runtestprotocol
 
 __all__ = ["ROOMS", "Mutant", "mutants", "survivors"]
 
@@ -45,6 +46,7 @@ ROOMS: Final = {
     "engine": ["engine/*.py"],
     # http/lifecycle.py is a table; tests/http/server/test_lifecycle_model.py changes each of its cells.
     "http/server": [f"http/{name}.py" for name in ("server", "sessions", "streams", "calls", "checks", "model")],
+    "http/client": ["http/client.py"],
     "app/tasks": ["app/tasks/*.py"],
 }
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -229,18 +231,16 @@ class Record:
 class Trial:
     """A plugin of pytest that tries mutants with the tests that were collected, in place of running them."""
 
-    def __init__(self, tried: Sequence[Mutant], record: Record, jobs: int) -> None:
+    def __init__(self, tried: Sequence[Mutant], record: Record, jobs: int, most: int | None) -> None:
         self._tried = tried
         self._record = record
         self._jobs = jobs
+        self._most = most
         self.survivors: list[Mutant] = []
         self.complete = False
         self._failed = False
         self._caches: list[Any] = []
         self._functions: dict[tuple[str, int], list[FunctionType]] = defaultdict(list)
-
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        self._failed |= report.failed
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
@@ -253,8 +253,8 @@ class Trial:
         for each in gc.get_objects():
             if isinstance(each, FunctionType) and each.__code__.co_filename in files:
                 functions[each.__code__.co_filename, each.__code__.co_firstlineno].append(each)
-            elif isinstance(each, CACHED) and each.__wrapped__.__code__.co_filename in files:
-                self._caches.append(each)
+            elif isinstance(each, CACHED) and isinstance(wrapped := each.__wrapped__, FunctionType):  # or a class
+                self._caches += [each] if wrapped.__code__.co_filename in files else []
         gc.freeze()
         status, measured = _joined(*_forked(lambda pipe: self._measure(items, files, pipe)))
         if status:
@@ -285,12 +285,12 @@ class Trial:
             mutant = self._tried[number]
             file, first = str(SOURCE / mutant.path), killers[mutant.function]
             tests = {test for line in mutant.lines for test in passing.get(file, {}).get(line, ())}
-            order = [(items[i], times[i], i) for i in sorted(tests, key=lambda i: (i not in first, times[i]))]
+            order = [(items[i], times[i], i) for i in _in_order(tests, first, items, times)[: self._most]]
             targets = self._functions[file, mutant.first_line]
             status, killer = _joined(*_forked(partial(self._try, mutant, targets, order)))
             if status == os.EX_OK:
                 survivors.append(number)
-                print(f"{number + 1}/{len(self._tried)} survives {len(tests)} tests: {mutant}", flush=True)
+                print(f"{number + 1}/{len(self._tried)} survives {len(order)} tests: {mutant}", flush=True)
             else:
                 self._record.add(mutant)
                 if killer:
@@ -347,7 +347,20 @@ class Trial:
     def _run(self, item: pytest.Item, following: pytest.Item | None) -> None:
         for function in self._caches:
             function.cache_clear()
-        item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+        reports = runtestprotocol(item, log=False, nextitem=following)
+        self._failed |= any(report.failed for report in reports)
+
+
+def _in_order(
+    tests: set[int], first: Container[int], items: Sequence[pytest.Item], times: Sequence[float]
+) -> list[int]:
+    """Return tests in the order in which to try them: those that killed before, one of each function, two of each."""
+    rank, seen = {}, Counter[str]()
+    for i in sorted(tests, key=lambda i: (i not in first, times[i])):
+        function = items[i].nodeid if "conversations" in items[i].nodeid else items[i].nodeid.partition("[")[0]
+        rank[i] = (i not in first, seen[function], times[i])
+        seen[function] += 1
+    return sorted(rank, key=rank.__getitem__)
 
 
 def _forked(work: Callable[[int], None], *, silent: bool = True) -> tuple[int, int]:
@@ -396,6 +409,7 @@ def main() -> int:
     parser.add_argument("--sample", type=int, default=150, help="how many mutants of each room are tried")
     parser.add_argument("--all", action="store_true", help="try each mutant of the rooms")
     parser.add_argument("--record", type=Path, help="the file of killed mutants, which are not tried again")
+    parser.add_argument("--most", type=int, help="how many tests may try to kill a mutant; default: all that pass it")
     parser.add_argument("--jobs", type=int, default=1, help="how many are tried at once")
     parser.add_argument("--seed", type=int, default=1, help="chooses which")
     parser.add_argument("--again", action="store_true", help="try listed survivors, too")
@@ -411,9 +425,13 @@ def main() -> int:
         sample = order if given.all else order[: given.sample]
         tried += [mutant for mutant in sample if mutant.name not in listed and mutant not in record]
         counts.append((room, len(everything), sample))
-    files = [str(file) for pattern in given.tests for file in sorted((ROOT / "tests").glob(pattern))]
-    files = [file for file in files if not file.endswith(LEFT_OUT)]
-    trial = Trial(tried, record, given.jobs)
+    files = [
+        str(file)
+        for pattern in given.tests
+        for file in sorted((ROOT / "tests").glob(pattern))
+        if pattern not in TESTS or not file.name.endswith(LEFT_OUT)
+    ]
+    trial = Trial(tried, record, given.jobs, given.most)
     os.chdir(ROOT)
     options = ["-q", "-s", "--tb=no", "--assert=plain", "--hypothesis-profile=mutants"]
     options += ["-p", "no:cacheprovider", f"--rootdir={ROOT}"]

@@ -254,6 +254,32 @@ def test_each_question_is_answered_once() -> None:
     assert call.result.text == "done"
 
 
+@pytest.mark.req("XTASK-08", "XTASK-17")
+def test_two_that_wait_for_one_task_have_its_question_asked_once() -> None:
+    asked: list[str] = []
+
+    async def accept_later(scope: Any, request: Any) -> ElicitResult:
+        asked.append(request.message)
+        await answered.wait()
+        return ElicitResult("accept", {"name": "A"})
+
+    played = opened(elicitation=accept_later)
+    answered = played.runtime.one_shot()
+    handle = played.session.task("t")
+    waits = played.start(handle.result()), played.start(handle.result())
+    state = {**CREATED, "resultType": "complete"}
+    for poll in played.got():
+        played.answer(poll, **{**state, "status": "input_required", "inputRequests": {"a": question("A")}})
+    assert asked == ["A"]
+    answered.set(None)
+    updated, *polls = played.got()
+    assert updated["method"] == "tasks/update"
+    complete(played, updated)
+    for poll in (*polls, *played.got()):
+        played.answer(poll, **{**state, "status": "completed", "result": DONE})
+    assert [wait.result.text for wait in waits] == ["done", "done"]
+
+
 def test_question_without_a_callback_gives_the_task_up() -> None:
     played = opened()
     call = called(played)
@@ -407,7 +433,7 @@ def failing(played: Played[Client], method: str, *errors: Exception) -> list[Exc
 @pytest.mark.parametrize(
     "error",
     [
-        UnexpectedResponse(502, "Bad Gateway"),
+        UnexpectedResponse(500, "Internal Server Error"),
         UnexpectedResponse(429, "Too Many Requests"),
         ConnectionLost("broken"),
         RequestError(-32603, "The tasks cannot be read at the moment", {"retryable": True}),
@@ -435,7 +461,11 @@ def test_poll_that_fails_for_a_while_does_not_end_the_wait(error: Exception, ite
 
 @pytest.mark.parametrize(
     "error",
-    [UnexpectedResponse(404, "Not Found"), RequestError(-32602, "Task not found"), LocalProtocolError("no")],
+    [
+        UnexpectedResponse(499, "Client Closed Request"),
+        RequestError(-32602, "Task not found"),
+        LocalProtocolError("no"),
+    ],
     ids=repr,
 )
 def test_poll_that_is_refused_ends_the_wait(error: Exception) -> None:

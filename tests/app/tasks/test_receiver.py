@@ -398,6 +398,7 @@ def test_interrupted_task_resumes_at_another_host_or_is_lost(resume: bool) -> No
     # Somebody else's session is a place too, but not the session of the task.
     bob = mine.connect(principal="bob", era="handshake")
     assert len(mine.digs) == (2 if resume else 1)
+    assert [each.session for each in mine.contexts if each.session is bob.link.session] == []
     assert bob.status(id) == "-32602"
     ada = mine.connect(principal="ada", era="handshake")
     assert ada.status(id) == ("working" if resume else "failed")

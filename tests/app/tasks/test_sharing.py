@@ -127,6 +127,7 @@ def test_cancel_reaches_the_work_in_the_other_process() -> None:
     assert [each.task.status for each in mines.second.changes] == ["cancelled"]
     mines.look()
     assert mines.first.ended == ["cancelled"]
+    assert not [line for line in mines.first.link.reports if "was stopped here" in line], "as it was asked to"
     for mine in mines.both:
         assert mine.wire.status(id) == "cancelled"
         assert mine.wire.ask("tasks/cancel", taskId=id)["code"] == -32602

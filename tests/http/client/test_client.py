@@ -26,6 +26,7 @@ from mcpio.events import (
 from mcpio.http.client import HttpClientOptions, MessageRefused
 from mcpio.http.model import Body, End, Reset, ResponseHead
 from mcpio.types import (
+    CallToolRequest,
     CustomNotification,
     CustomRequest,
     ListRootsResult,
@@ -138,12 +139,21 @@ def test_a_handshake_that_is_refused_ends_the_connection(status: int, kind: type
     assert talk.machine.closed
 
 
+def test_a_request_in_a_session_repeats_nothing_in_header_fields_whatever_its_meta_says() -> None:
+    talk = WebTalk()
+    talk.open(session="s-1")
+    talk.ask(CallToolRequest("x", meta={"io.modelcontextprotocol/protocolVersion": "2026-07-28"}))
+    asked = talk.requests[-1]
+    assert (asked.headers["mcp-session-id"], asked.headers["mcp-protocol-version"]) == ("s-1", "2025-11-25")
+    assert not {"mcp-method", "mcp-name"} & asked.headers.keys()
+
+
 @pytest.mark.req("SESS-02")
 @pytest.mark.parametrize("id", ["", "a b", "caf\xe9", "x\x7f"])
 def test_invalid_session_id_ends_the_handshake(id: str) -> None:
     talk = WebTalk()
     hi = talk.begin()
-    fields = [(b"content-type", b"application/json"), (b"mcp-session-id", id.encode("latin-1"))]
+    fields = [(b"content-encoding", b"gzip"), (b"mcp-session-id", id.encode("latin-1"))]
     talk.machine.receive(ResponseHead(hi.number, 200, fields), 0.0)
     talk.step()
     error = talk.error(1)
@@ -245,6 +255,7 @@ def test_refused_notification_is_reported_and_the_next_one_is_sent() -> None:
     (second,) = talk.answer_json(first, {"jsonrpc": "2.0", "id": None, "error": {"code": -5, "message": "no"}}, 400)
     (third,) = talk.reset(second, OSError("broken"))
     (fourth,) = talk.reset(third, LocalProtocolError("cannot be encoded"))
+    talk.head(fourth, 500)  # of which nothing more comes
     (fifth,) = talk.advance(3.0)
     assert talk.cut == [fourth.number]
     talk.head(fifth, 202)

@@ -48,6 +48,10 @@ def test_header_fields_of_a_request() -> None:
     assert [each.method for each in Purpose] == ["POST", "POST", "GET", "GET", "GET", "DELETE"]
 
 
+def test_only_requests_without_a_body_may_go_out_twice_from_the_start() -> None:
+    assert [each for each in Purpose if call(each).may_repeat] == [each for each in Purpose if each.method != "POST"]
+
+
 @pytest.mark.req("RESUME-07")
 @pytest.mark.parametrize(
     ("ids", "last"),

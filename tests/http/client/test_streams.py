@@ -45,8 +45,8 @@ def streaming(*lines: str, **options: Any) -> tuple[WebTalk, OutgoingId, Asked]:
 def test_closed_stream_is_resumed_after_the_servers_retry_time() -> None:
     talk, id, asked = streaming("id: e-1", "retry: 500", "data:")
     assert talk.end(asked) == []
-    assert talk.advance(0.499) == []
-    (resumed,) = talk.advance(0.001)
+    assert talk.advance(0.5 - 2**-12) == []
+    (resumed,) = talk.advance(2**-12)
     assert (resumed.method, resumed.target, resumed.body) == ("GET", "/mcp", b"")
     assert resumed.headers["last-event-id"] == "e-1"
     assert resumed.headers["mcp-session-id"] == "s-1"
@@ -114,7 +114,8 @@ def test_stream_that_was_open_for_long_resets_the_attempts() -> None:
     for _ in range(10):
         talk.advance(4.0)
         talk.reset(asked)
-        (asked,) = talk.advance(1.0)
+        assert talk.advance(0.75) == []
+        (asked,) = talk.advance(0.25)
         talk.stream(asked)
 
 
