@@ -43,12 +43,16 @@ def main() -> None:
     parser.add_argument("--async", dest="is_async", action="store_true", help="make echo an async function")
     parser.add_argument("--sse", action="store_true", help="over HTTP, answer with events always")
     parser.add_argument("--parser", choices=("h11", "httptools"), default="h11", help="what parses HTTP")
+    parser.add_argument("--uvicorn", action="store_true", help="over HTTP, serve as an application of uvicorn")
     parser.add_argument("--store", metavar="PATH", help="over HTTP, keep sessions in a file")
     parser.add_argument("--jwks", metavar="PATH", help="over HTTP, admit those who have JWTs by a key of this file")
     parser.add_argument("--asyncio", action="store_true", help="serve the parent process on asyncio")
     options = parser.parse_args()
     server = echo_server(int(os.environ.get("BENCH_TOOLS", "1")), is_async=options.is_async)
     if options.http is not None:
+        if options.uvicorn:
+            serve_under_uvicorn(server, options.http, options.parser)
+            return
         auth = None if options.jwks is None else protection(options.jwks)
         serve_over_http(server, options.http, "sse" if options.sse else "json", options.parser, options.store, auth)
     elif options.stdio and options.asyncio:
@@ -106,6 +110,17 @@ def serve_over_http(
     store = None if path is None else SqliteStore(path)
     serve = partial(serve_http, server, port=port, options=options, parser=parser, store=store, auth=auth)
     trio.run(partial(serve, handle_signals=True))
+
+
+def serve_under_uvicorn(server: Server, port: int, parser: ParserName) -> None:
+    """Serve until the process is ended."""
+    import uvicorn
+
+    from mcpio.asgi import app
+    from mcpio.http.model import HttpOptions
+
+    application = app(server, options=HttpOptions(answers="json"))
+    uvicorn.run(application, host="127.0.0.1", port=port, http=parser, log_level="error", access_log=False)
 
 
 def echo_server(tools: int = 1, *, is_async: bool = False) -> Server:

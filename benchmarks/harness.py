@@ -94,11 +94,15 @@ class Rounds:
         return statistics.median(ratios if key.endswith("/s") else [1 / ratio for ratio in ratios])
 
     def show(self, title: str, columns: dict[str, str]) -> None:
-        """Print the medians, a line for each thing; ``columns`` are the figures by their headings."""
+        """Print the medians, a line for each thing; ``columns`` are the figures by their headings.
+
+        What was not measured for one of the things is a dash.
+        """
         width = max(map(len, [title, *self._figures])) + 2
         print(f"{title:<{width}}" + "".join(f"{heading:>15}" for heading in columns))
-        for name in self._figures:
-            print(f"{name:<{width}}" + "".join(f"{_short(self.median(name, key)):>15}" for key in columns.values()))
+        for name, rounds in self._figures.items():
+            cells = (_short(self.median(name, key)) if key in rounds[0] else "-" for key in columns.values())
+            print(f"{name:<{width}}" + "".join(f"{cell:>15}" for cell in cells))
         print()
 
     def compare(self, title: str, peer: str, key: str, target: float, *, name: str = OURS, witness: str = "") -> None:

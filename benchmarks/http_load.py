@@ -106,9 +106,12 @@ class HttpServer(RunningServer):
 class HttpClient:
     """A client with a connection of its own, and with a session unless it is stateless."""
 
-    def __init__(self, server: RunningServer, *, is_stateless: bool = False, is_traced: bool = False) -> None:
+    def __init__(
+        self, server: RunningServer, *, is_stateless: bool = False, is_traced: bool = False, text: str = TEXT
+    ) -> None:
         """``is_traced`` gives each request a ``traceparent`` of its own, as tracing clients and proxies do."""
         self._is_traced = is_traced
+        self._text = text
         self._is_stateless = is_stateless
         self._host = f"127.0.0.1:{server.port}"
         self.socket = socket.create_connection(("127.0.0.1", server.port), timeout=30)
@@ -145,11 +148,11 @@ class HttpClient:
 
     def call(self) -> None:
         """Call ``echo`` and check what comes of it. From then on ``request`` calls again, and ``ending`` is known."""
-        params = call_of_echo(TEXT) | ({"_meta": META} if self._is_stateless else {})
+        params = call_of_echo(self._text) | ({"_meta": META} if self._is_stateless else {})
         self.request = self._request({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params})
         self.socket.sendall(self.request)
         response = self._receive()
-        check(response)
+        check(response, self._text)
         self.ending = response[-ENDING:]
 
     def send(self) -> None:
@@ -196,9 +199,9 @@ def is_complete(data: bytes) -> bool:
     return body.endswith(b"0\r\n\r\n") if _IS_CHUNKED.search(head) else True
 
 
-def check(response: bytes) -> None:
+def check(response: bytes, text: str = TEXT) -> None:
     """Raise ``RuntimeError`` for what is no answer to a call of ``echo``."""
-    if not response.startswith(b"HTTP/1.1 200") or b'"text":"%b"' % TEXT.encode() not in response:
+    if not response.startswith(b"HTTP/1.1 200") or b'"text":"%b"' % text.encode() not in response:
         raise RuntimeError(f"not what was asked for: {response[:500]!r}")
 
 
@@ -217,17 +220,23 @@ class Run:
 
 
 def drive(
-    server: RunningServer, count: int, seconds: float, *, is_stateless: bool = False, is_traced: bool = False
+    server: RunningServer,
+    count: int,
+    seconds: float,
+    *,
+    is_stateless: bool = False,
+    is_traced: bool = False,
+    text: str = TEXT,
 ) -> Run:
     """Keep ``count`` clients asking, each as soon as it is answered."""
-    clients = [HttpClient(server, is_stateless=is_stateless, is_traced=is_traced) for _ in range(count)]
+    clients = [HttpClient(server, is_stateless=is_stateless, is_traced=is_traced, text=text) for _ in range(count)]
     selector = selectors.DefaultSelector()
     try:
         for client in clients:
             client.initialize()
             client.call()
             selector.register(client.socket, selectors.EVENT_READ, client)
-        return _take_turns(server, selector, clients, seconds)
+        return _take_turns(server, selector, clients, seconds, text)
     finally:
         selector.close()
         for client in clients:
@@ -235,7 +244,7 @@ def drive(
 
 
 def _take_turns(
-    server: RunningServer, selector: selectors.BaseSelector, clients: list[HttpClient], seconds: float
+    server: RunningServer, selector: selectors.BaseSelector, clients: list[HttpClient], seconds: float, text: str
 ) -> Run:
     clock, taken, last = time.perf_counter_ns, [], b""
     cpu, own, began = server.cpu_seconds, time.process_time(), clock()
@@ -262,7 +271,7 @@ def _take_turns(
             else:
                 asked -= 1
     elapsed, cpu, own = (clock() - began) / 1e9, server.cpu_seconds - cpu, time.process_time() - own
-    check(last)
+    check(last, text)
     taken.sort()
     calls = len(taken)
     return Run(

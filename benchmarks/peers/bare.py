@@ -6,6 +6,7 @@
     python benchmarks/peers/bare.py --tcp PORT  a Trio loop for each connection; likewise --unix PATH
     python benchmarks/peers/bare.py --websocket PORT  the same with wsproto, a message for each text
     python benchmarks/peers/bare.py --http PORT [--sse]  the same with h11, at every path; every client has one session
+    python benchmarks/peers/bare.py --http PORT --parser httptools  the same with httptools
 
 All messages of one read are answered by one write.
 """
@@ -37,7 +38,7 @@ def main() -> None:
     elif sys.argv[1:]:
         import trio
 
-        kind, where = (word for word in sys.argv[1:] if word != "--sse")
+        kind, where = (word for word in sys.argv[1:] if word not in ("--sse", "--parser", "httptools"))
         trio.run(serve_on_socket, kind, where)
     else:
         import trio
@@ -96,7 +97,8 @@ async def serve_on_socket(kind: str, where: str) -> None:
                 await stream.send_all(out)
 
     if kind != "--unix":
-        handlers = {"--tcp": answer, "--websocket": answer_frames, "--http": answer_requests}
+        answer_http = answer_parsed_requests if "httptools" in sys.argv else answer_requests
+        handlers = {"--tcp": answer, "--websocket": answer_frames, "--http": answer_http}
         await trio.serve_tcp(handlers[kind], int(where), host="127.0.0.1")
     else:
         listening = trio.socket.socket(trio.socket.AF_UNIX)
@@ -156,6 +158,40 @@ async def answer_requests(stream: Any) -> None:
                 peer.start_next_cycle()
             else:
                 return
+
+
+async def answer_parsed_requests(stream: Any) -> None:
+    """Serve one client over HTTP/1.1 by httptools; it may disconnect at any time."""
+    import httptools
+    import trio
+
+    request = _Request()
+    parser = httptools.HttpRequestParser(request)
+    head = b"HTTP/1.1 200 OK\r\nmcp-session-id: 1\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b"
+    with contextlib.suppress(trio.BrokenResourceError):
+        while data := await stream.receive_some(SIZE):
+            parser.feed_data(data)
+            if request.is_whole:
+                answer = _answer(loads(request.body)) if parser.get_method() == b"POST" else b""
+                await stream.send_all(head % (len(answer), answer))
+                request.is_whole, request.body = False, b""
+
+
+class _Request:
+    """The body of one request."""
+
+    def __init__(self) -> None:
+        self.body = b""
+        self.is_whole = False
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Have the parser make the header fields, which every server needs."""
+
+    def on_body(self, data: bytes) -> None:
+        self.body += data
+
+    def on_message_complete(self) -> None:
+        self.is_whole = True
 
 
 def _response(peer: Any, method: bytes, body: bytes) -> bytes:
