@@ -170,6 +170,44 @@ def test_owner_finds_own_tasks(run: Callable[[Check], None]) -> None:
     run(check)
 
 
+def test_list_of_an_owner_reads_no_results(url: str) -> None:
+    async def main() -> None:
+        async with RedisStore(url, prefix=next(_prefixes)) as store:
+            await changed(store, put("a", b"ended", b"result", owner="ada", lease=None))
+            assert await store.owned("ada") == [StoredTask("a", b"ended", None, 1)]
+
+    trio.run(main)
+
+
+@pytest.mark.parametrize("damage", ["no record", "no version", "a word for a version", "another type"])
+def test_damaged_task_costs_no_other(url: str, damage: str, caplog: pytest.LogCaptureFixture) -> None:
+    prefix = next(_prefixes)
+    key = f"{prefix}task:b"
+
+    async def main() -> None:
+        async with RedisStore(url, prefix=prefix) as one, RedisStore(url, prefix=prefix) as other:
+            for each in "abc":
+                await changed(one, put(each, owner="ada", lease=0))
+            match damage:
+                case "no record":
+                    await one._client.hdel(key, ["record"])
+                case "no version":
+                    await one._client.hdel(key, ["version"])
+                case "a word for a version":
+                    await one._client.hset(key, {"version": "many"})
+                case _:
+                    await one._client.set(key, "text")
+            assert await other.fetch("b") is None
+            assert sorted(each.key for each in await other.owned("ada")) == ["a", "c"]
+            assert sorted(each.key for each in await other.adopt(30.0)) == ["a", "c"]
+            assert await other.adopt(30.0) == []
+
+    trio.run(main)
+    (line,) = caplog.messages
+    assert line.startswith("the task b in Redis at ")
+    assert line.endswith(" is damaged: it was given up")
+
+
 def test_every_process_is_signalled_about_changed_tasks(run: Callable[[Check], None]) -> None:
     async def check(one: Any, other: Any) -> None:
         seen: list[str] = []

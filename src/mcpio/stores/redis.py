@@ -45,6 +45,15 @@ local function tell(id) redis.call('PUBLISH', prefix .. 'tasks', id) end
 local function stored(id)
   return {id, redis.call('HGETALL', task(id))}
 end
+local function summary(id)
+  return {id, {'record', redis.call('HGET', task(id), 'record'), 'version', redis.call('HGET', task(id), 'version')}}
+end
+-- Whatever else writes to the server may damage one task: that is then not there, and costs no other.
+local function whole(id)
+  if redis.call('TYPE', task(id)).ok ~= 'hash' then return false end
+  local found = redis.call('HMGET', task(id), 'record', 'version')
+  return found[1] and found[2] and string.match(found[2], '^%d+$') ~= nil
+end
 local function hold(id, holder, lease)
   if lease == '' then
     redis.call('HSET', task(id), 'holder', '')
@@ -96,7 +105,7 @@ return 1
 """
 # prefix, id
 _FETCH: Final = """
-return stored(ARGV[2])
+return whole(ARGV[2]) and stored(ARGV[2]) or {ARGV[2], {}}
 """
 # prefix, id, version, record
 _END: Final = """
@@ -129,25 +138,26 @@ return lost
 # prefix, holder, lease, how many
 _ADOPT: Final = """
 hear(ARGV[3])
-local adopted = {}
+local adopted, damaged = {}, {}
 local expired = tonumber(redis.call('GET', prefix .. 'grace') or 0) > now and 0 or now
 for _, id in ipairs(redis.call('ZRANGEBYSCORE', leases, '-inf', expired, 'LIMIT', 0, ARGV[4])) do
-  if redis.call('EXISTS', task(id)) == 1 then
+  if whole(id) then
     hold(id, ARGV[2], ARGV[3])
     table.insert(adopted, stored(id))
   else
     redis.call('ZREM', leases, id)
+    if redis.call('EXISTS', task(id)) == 1 then table.insert(damaged, id) end
   end
 end
-return adopted
+return {adopted, damaged}
 """
 # prefix, owner's index
 _OWNED: Final = """
 redis.call('ZREMRANGEBYSCORE', ARGV[2], '-inf', now)
 local found = {}
 for _, id in ipairs(redis.call('ZRANGE', ARGV[2], 0, -1)) do
-  if redis.call('EXISTS', task(id)) == 1 then table.insert(found, stored(id))
-  else redis.call('ZREM', ARGV[2], id) end
+  if whole(id) then table.insert(found, summary(id))
+  elseif redis.call('EXISTS', task(id)) == 0 then redis.call('ZREM', ARGV[2], id) end
 end
 return found
 """
@@ -370,11 +380,14 @@ class RedisStore:
 
     async def adopt(self, lease: float) -> list[StoredTask]:
         """Lease tasks whose leases have expired, for seconds from now, and return them: at most 64."""
-        rows = await self._run(_ADOPT, self._holder, _milliseconds(lease), _AT_ONCE)
-        return [_task_of(each) for each in rows]
+        adopted, damaged = await self._run(_ADOPT, self._holder, _milliseconds(lease), _AT_ONCE)
+        for id in damaged:
+            key = id.decode(errors="replace")
+            report(f"the task {key} in Redis at {self._where} is damaged: it was given up", None)
+        return [_task_of(each) for each in adopted]
 
     async def owned(self, owner: Owner) -> list[StoredTask]:
-        """Return the tasks of an owner; none for ``None``, which identifies no owner."""
+        """Return the tasks of an owner, without results and answers; none for ``None``, which identifies no owner."""
         index = self._index(owner)
         return [_task_of(each) for each in await self._run(_OWNED, index)] if index else []
 
