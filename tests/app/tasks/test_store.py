@@ -243,6 +243,28 @@ def test_unfinished_write_is_repeated_at_the_next_host() -> None:
     assert len(keep.events) == 4
 
 
+def test_write_goes_on_when_another_host_of_the_same_event_loop_ends() -> None:
+    place = Place()
+
+    class Slow(MemoryTaskStore):
+        async def write(self, changes: Sequence[StorePut | StoreDelete]) -> list[bool]:  # type: ignore[override]  # async
+            await place.runtime.sleep(1.0)
+            return super().write(changes)
+
+    keep = Keep(Slow())
+    keep.keeping.attach(place)
+    place.runtime.run()
+    keep.create()
+    for number in range(1, 10):
+        # As each request of a server without sessions is one of its own.
+        request = Place(place.runtime)
+        keep.keeping.attach(request)
+        place.runtime.advance_to(number / 10)
+        keep.keeping.detach(request)
+    place.runtime.advance_to(1.0)
+    assert keep.kinds() == ["TaskChanged", "TaskReplied"]
+
+
 def test_host_flushes_before_it_ends() -> None:
     keep, place, other = Keep(), Place(), Place()
     keep.keeping.attach(place)

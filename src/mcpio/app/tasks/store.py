@@ -532,7 +532,9 @@ class TaskStorage:
         if host not in self._hosts:
             return
         self._hosts.remove(host)
-        self._writer.stop(host.runtime)
+        if all(each.runtime is not host.runtime for each in self._hosts):
+            # The sessions of an HTTP server share its runtime: if each that ends cut the write off, none would end.
+            self._writer.stop(host.runtime)
         if self._sleeper is not None and self._sleeper[0] is host:
             self._sleeper[2].cancel()
             self._sleeper = None
