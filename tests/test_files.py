@@ -10,7 +10,7 @@ import pytest
 from linked import Link
 
 from mcpio import files
-from mcpio._drivers import places
+from mcpio._drivers import file_entries
 from mcpio.app.server import Server
 from mcpio.errors import RequestError
 from mcpio.files import share_directory
@@ -23,7 +23,7 @@ OUTSIDE = "nobody may read this"
 def docs(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """Return a directory to share, with something to hide beside it, on a system of either kind."""
     if request.param == "by path":
-        monkeypatch.setattr(places, "_IS_RELATIVE", False)
+        monkeypatch.setattr(file_entries, "_IS_RELATIVE", False)
     (tmp_path / "secret.txt").write_text(OUTSIDE)
     shared = tmp_path / "docs"
     (shared / "sub").mkdir(parents=True)
@@ -203,7 +203,7 @@ def test_file_replaced_after_its_check_is_refused(docs: Path, swapped: Any) -> N
     link = linked(docs)
     (docs.parent / "other").write_text("other")
     swapped((docs.parent / "other").rename)
-    if places._IS_RELATIVE:
+    if file_entries._IS_RELATIVE:
         assert read(link, "a.md")[0][1] == "other"
     else:
         assert refused(link, "a.md") == -32002

@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 import attrs
 
-from mcpio._drivers.places import Linked, Place, mime_type_of, opened_place
+from mcpio._drivers.file_entries import FileEntry, Linked, mime_type_of, opened_entry
 from mcpio.app.registry.base import PathClimbs, UnsafePath, path_segments
 from mcpio.app.server import Server
 from mcpio.errors import ErrorCode, Refusal, RequestError
@@ -126,7 +126,7 @@ class _Shared:
             segments = _segments(path)
             if not self.hidden and any(segment.startswith(".") for segment in segments):
                 return None
-            with opened_place(self.root, segments) as opened:
+            with opened_entry(self.root, segments) as opened:
                 return self._contents(opened, segments)
         except PathClimbs:
             return self._refused(RefusalCode.PATH_TRAVERSAL_DETECTED)
@@ -143,7 +143,7 @@ class _Shared:
             return None
         raise Refusal(code, code.meaning)
 
-    def _contents(self, opened: Place, segments: tuple[str, ...]) -> list[Contents] | None:
+    def _contents(self, opened: FileEntry, segments: tuple[str, ...]) -> list[Contents] | None:
         if opened.is_directory:
             return list(self._listing(opened, segments))
         data = opened.read(self.max_bytes) if opened.size <= self.max_bytes else None
@@ -152,7 +152,7 @@ class _Shared:
             raise RequestError(ErrorCode.INTERNAL_ERROR, "The file is too large to be read as a resource", size)
         return [_as_contents(self._uri(segments), segments[-1], data)]
 
-    def _listing(self, opened: Place, segments: tuple[str, ...]) -> Iterator[Contents]:
+    def _listing(self, opened: FileEntry, segments: tuple[str, ...]) -> Iterator[Contents]:
         """Yield the listing of a directory, and the contents of its files while they fit."""
         names = sorted(name for name in opened.names() if self._is_sayable(name))[:MOST_ENTRIES]
         contents = []

@@ -155,9 +155,9 @@ async def fetch(
                     return response
                 location, left = target, left - 1
     except failures as error:
-        raise EffectFailed(f"no answer from {_place(effect.url)}: {reason_of(error)}") from error
+        raise EffectFailed(f"no answer from {_origin(effect.url)}: {reason_of(error)}") from error
     # Only a scope that has expired leads here.
-    raise EffectFailed(f"{_place(effect.url)} does not answer within {effect.timeout:g} s")
+    raise EffectFailed(f"{_origin(effect.url)} does not answer within {effect.timeout:g} s")
 
 
 async def _exchange(
@@ -270,6 +270,6 @@ def _redirect(response: Response, location: Location) -> Location | None:
     return next((location.join(value) for name, value in response.headers if name == "location"), None)
 
 
-def _place(url: str) -> str:
+def _origin(url: str) -> str:
     """Return the origin of a URL, for messages: queries may hold secrets."""
     return "/".join(url.split("/", 3)[:3])

@@ -30,7 +30,7 @@ from mcpio._drivers.http_parsers import (
     new_parser,
     plain_text,
 )
-from mcpio._drivers.serving import Host, Place, address_of, serve_listeners, until_signalled
+from mcpio._drivers.serving import Endpoint, Host, address_of, serve_listeners, until_signalled
 from mcpio._drivers.setup import preload
 from mcpio._drivers.socket_server import MAX_CONNECTIONS, Acceptor, ActiveSet, ServingContext, SocketPeer
 from mcpio._extras import extra
@@ -597,7 +597,7 @@ class ServeHttpOptions(HttpServingOptions, total=False):
 
 async def serve_http(
     server: Server,
-    place: Place,
+    endpoint: Endpoint,
     where: Host,
     ssl_context: ssl.SSLContext | None,
     options: ServeHttpOptions,
@@ -616,7 +616,7 @@ async def serve_http(
     )
     http = chosen("options", options.get("options"), HttpOptions)
     drain = options.get("drain", 0.0)
-    await run_http(server, place, where, ssl_context, config, http, "http", options, started, drain)
+    await run_http(server, endpoint, where, ssl_context, config, http, "http", options, started, drain)
 
 
 def checked_config(server: Server, options: HttpServingOptions, **more: Any) -> HttpConnectionConfig:
@@ -639,7 +639,7 @@ def checked_config(server: Server, options: HttpServingOptions, **more: Any) -> 
 
 async def run_http(
     server: Server,
-    place: Place,
+    endpoint: Endpoint,
     where: Host,
     ssl_context: ssl.SSLContext | None,
     config: HttpConnectionConfig,
@@ -658,14 +658,14 @@ async def run_http(
         ssl_context=ssl_context,
         handshake_timeout=config.timeouts.head,
         https_compatible=True,
-        owns_listeners=place.listeners is None,
+        owns_listeners=endpoint.listeners is None,
     )
     with until_signalled(loop, serving.get("handle_signals", False), grace, drain):
         preload(*where.late)  # before clients can connect, who would wait for it
-        async with place.bound() as bound:
+        async with endpoint.bound() as bound:
             address = address_of(bound[0], loop)
-            if isinstance(address, tuple) and place.listeners is None and place.host:
-                address = place.host, address[1]
+            if isinstance(address, tuple) and endpoint.listeners is None and endpoint.host:
+                address = endpoint.host, address[1]
             http = _with_policy(options, address)
             url = _url(scheme if ssl_context is None else f"{scheme}s", address, http.path)
 

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 @attrs.frozen(kw_only=True)
-class Place:
+class Endpoint:
     """Where a server listens: ``listeners`` of the caller's, or else ``unix``, or else ``host`` and ``port``."""
 
     loop: EventLoop
@@ -195,7 +195,7 @@ def until_signalled(
 
 async def serve_sockets(
     server: Server,
-    place: Place,
+    endpoint: Endpoint,
     where: Host,
     ssl_context: ssl.SSLContext | None,
     options: ServeSocketOptions,
@@ -217,7 +217,7 @@ async def serve_sockets(
     with until_signalled(loop, options.get("handle_signals", False), grace):
         # Before clients can connect, who would wait for it; and imports fail at the limit of open files.
         preload(*where.late)
-        async with place.bound() as bound:
+        async with endpoint.bound() as bound:
             address = address_of(bound[0], loop)
             listening = SocketListening(*(address if isinstance(address, tuple) else (None, None)))
             await serve_listeners(

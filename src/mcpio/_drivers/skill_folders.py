@@ -13,7 +13,7 @@ from urllib.parse import quote
 import attrs
 
 from mcpio._drivers import report
-from mcpio._drivers.places import Linked, Place, mime_type_of, opened_place
+from mcpio._drivers.file_entries import FileEntry, Linked, mime_type_of, opened_entry
 from mcpio._printable import printable
 from mcpio.app.frontmatter import FrontmatterFault, frontmatter_of, line_of
 from mcpio.app.registry.base import UnsafePath, path_segments
@@ -66,7 +66,7 @@ class _Read:
 class _Findings:
     """The directories, files and faults that a walk found below a directory."""
 
-    files: dict[Segments, Place] = attrs.field(factory=dict)
+    files: dict[Segments, FileEntry] = attrs.field(factory=dict)
     directories: list[Segments] = attrs.field(factory=list)
     faults: list[tuple[Segments, SkillFault]] = attrs.field(factory=list)
     left: int = MAX_ENTRIES
@@ -87,7 +87,7 @@ class _Reading:
     """Reads the files of a tree, each at most once, and none that was not written since it was read before."""
 
     root: str
-    places: dict[Segments, Place]
+    entries: dict[Segments, FileEntry]
     before: dict[Segments, _Read]
     now: dict[Segments, _Read]
 
@@ -95,7 +95,7 @@ class _Reading:
         """Return a file as it is. Raises _Fault if it cannot be read."""
         if where not in self.now:
             before = self.before.get(where)
-            is_same = before is not None and before.is_settled and before.mark == self.places[where].mark
+            is_same = before is not None and before.is_settled and before.mark == self.entries[where].mark
             self.now[where] = before if before is not None and is_same else self._read(where)
         return self.now[where]
 
@@ -103,9 +103,9 @@ class _Reading:
         begin = time.time()
         data = None
         mark: tuple[int, ...] = (0,)
-        with suppress(OSError, Linked), opened_place(self.root, where) as place:
-            mark = place.mark
-            data = place.read(MAX_BYTES)
+        with suppress(OSError, Linked), opened_entry(self.root, where) as entry:
+            mark = entry.mark
+            data = entry.read(MAX_BYTES)
         if data is None:
             raise _Fault(where, "cannot be read, or is being written")
         head: dict[str, Any] | FrontmatterFault | None = None
@@ -142,8 +142,8 @@ class FolderOnDisk:
         with self._lock:
             findings = _Findings()
             keys: list[Segments] = []
-            with suppress(OSError, Linked), opened_place(self._root, ()) as place:
-                self._look_for_skills(place, (), findings, keys)
+            with suppress(OSError, Linked), opened_entry(self._root, ()) as directory:
+                self._look_for_skills(directory, (), findings, keys)
             self._is_skill = keys == [()]
             trees = {key: self._tree(key) for key in keys}
             faults = tuple(fault for _, fault in findings.faults)
@@ -162,23 +162,23 @@ class FolderOnDisk:
     def read(self, file: SharedFile) -> tuple[bytes, str] | None:
         """Return the bytes of a file and their digest; ``None`` if there is no such file."""
         try:
-            with opened_place(self._root, file.segments) as place:
-                data = None if place.is_directory else place.read(MAX_BYTES)
+            with opened_entry(self._root, file.segments) as entry:
+                data = None if entry.is_directory else entry.read(MAX_BYTES)
         except (OSError, Linked):
             return None
         return None if data is None else (data, _digest(data))
 
     # Walking
 
-    def _look_for_skills(self, place: Place, at: Segments, findings: _Findings, keys: list[Segments]) -> None:
+    def _look_for_skills(self, directory: FileEntry, at: Segments, findings: _Findings, keys: list[Segments]) -> None:
         """Collect the directories that have a ``SKILL.md``, outermost ones only."""
-        if "SKILL.md" in place.names():
+        if "SKILL.md" in directory.names():
             keys.append(at)
             return
-        for name in self._names(place, at, findings):
+        for name in self._names(directory, at, findings):
             below = (*at, name)
             try:
-                with place.entry(name) as entry:
+                with directory.entry(name) as entry:
                     if entry.is_directory:
                         self._look_for_skills(entry, below, findings, keys)
             except Linked:
@@ -186,13 +186,13 @@ class FolderOnDisk:
             except OSError as error:
                 self._note(findings, below, _reason(error), is_fatal=False)
 
-    def _walk(self, place: Place, at: Segments, findings: _Findings) -> None:
+    def _walk(self, directory: FileEntry, at: Segments, findings: _Findings) -> None:
         """Collect all files and directories of a tree."""
         findings.directories.append(at)
-        for name in self._names(place, at, findings):
+        for name in self._names(directory, at, findings):
             below = (*at, name)
             try:
-                with place.entry(name) as entry:
+                with directory.entry(name) as entry:
                     if entry.is_directory:
                         self._walk(entry, below, findings)
                     else:
@@ -202,13 +202,13 @@ class FolderOnDisk:
             except OSError as error:
                 self._note(findings, below, _reason(error))
 
-    def _names(self, place: Place, at: Segments, findings: _Findings) -> list[str]:
+    def _names(self, directory: FileEntry, at: Segments, findings: _Findings) -> list[str]:
         """Return the names in a directory that are looked at, sorted."""
         if len(at) > MAX_DEPTH:
             self._note(findings, at, f"a directory deeper than {MAX_DEPTH}")
             return []
         names: list[str] = []
-        for name in sorted(place.names()):
+        for name in sorted(directory.names()):
             findings.left -= 1
             if findings.left < 0:
                 self._note(findings, at, f"more than {MAX_ENTRIES} names")
@@ -234,8 +234,8 @@ class FolderOnDisk:
     def _tree(self, key: Segments, distrusted: Segments | None = None) -> SkillTree:
         self._number += 1
         findings = _Findings()
-        with suppress(OSError, Linked), opened_place(self._root, key) as place:
-            self._walk(place, key, findings)
+        with suppress(OSError, Linked), opened_entry(self._root, key) as directory:
+            self._walk(directory, key, findings)
         if (*key, "SKILL.md") not in findings.files and not findings.faults:
             self._note(findings, (*key, "SKILL.md"), "is not a file, or was removed")
         before = self._reads.pop(key, {})
@@ -279,10 +279,10 @@ class FolderOnDisk:
 
     def _frontmatter(self, at: Segments, files: list[Segments], reading: _Reading) -> dict[str, Any]:
         """Return the frontmatter of the skill in a directory. Raises _Fault if it cannot be served."""
-        size = sum(reading.places[where].size for where in files)
+        size = sum(reading.entries[where].size for where in files)
         if len(files) > MAX_FILES or size > MAX_BYTES:
-            most = f"at most {MAX_FILES} files of {MAX_BYTES} bytes together can be served"
-            raise _Fault(at, f"the skill has {len(files)} files of {size} bytes: {most}")
+            limits = f"at most {MAX_FILES} files of {MAX_BYTES} bytes together can be served"
+            raise _Fault(at, f"the skill has {len(files)} files of {size} bytes: {limits}")
         head = reading.of((*at, "SKILL.md")).frontmatter
         if isinstance(head, dict):
             return head

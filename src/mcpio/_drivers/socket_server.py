@@ -223,7 +223,7 @@ class Acceptor:
         lowered to what the process may open, which is logged. Raises TypeError or ValueError for invalid values.
         """
         self._loop = loop
-        self._room = _Room(capped_connections(max_connections), loop)
+        self._slots = _Slots(capped_connections(max_connections), loop)
         self._max_per_address = checked("max_per_address", max_per_address, int)
         if max_per_address is not None and max_per_address < 1:
             raise ValueError(f"max_per_address must be 1 or more, or None for no limit, not {max_per_address}")
@@ -277,7 +277,7 @@ class Acceptor:
                 continue
             try:
                 # Only after it is accepted: a listener without clients would otherwise hold a host that others need.
-                await self._find_room(make_room)
+                await self._take_slot(make_room)
             except BaseException:
                 with self._contained("a connection could not be closed"):
                     await self._loop.abandon(accepted)
@@ -287,15 +287,15 @@ class Acceptor:
     async def _accept_waiting(self, listener: Any, connections: Runtime, serve: Any) -> None:
         with self._contained("a connection could not be accepted"):
             while (accepted := await self._loop.accept_waiting(listener)) is not None:
-                if not self._room.try_take():
+                if not self._slots.try_take():
                     await self._loop.abandon(accepted)
                     return
                 connections.spawn(self._admit(accepted, serve))
 
-    async def _find_room(self, make_room: Callable[[], None]) -> None:
-        if not self._room.try_take():
+    async def _take_slot(self, make_room: Callable[[], None]) -> None:
+        if not self._slots.try_take():
             self._make_room(make_room)
-            await self._room.take()
+            await self._slots.take()
 
     def _make_room(self, make_room: Callable[[], None]) -> None:
         with self._contained("no connection could be closed for another"):
@@ -314,11 +314,11 @@ class Acceptor:
                     await self._loop.abandon(accepted)
                     raise
         finally:
-            self._room.release()
+            self._slots.release()
 
     async def wait_empty(self) -> None:
         """Wait until no connection is left, with those whose TLS handshake or first bytes are still to come."""
-        await self._room.wait_free()
+        await self._slots.wait_free()
 
     async def _serve(self, accepted: Any, serve: Any) -> None:
         address = address_of_peer(self._loop.socket_of(accepted))
@@ -392,11 +392,11 @@ _DROP_SYN: Final = b"".join(
 """A classic BPF program."""
 
 
-class _Room:
-    """A number of places that tasks take, wait for, and release."""
+class _Slots:
+    """A number of slots that tasks take, wait for, and release."""
 
-    def __init__(self, places: int, loop: EventLoop) -> None:
-        self._free = self._places = places
+    def __init__(self, capacity: int, loop: EventLoop) -> None:
+        self._free = self._capacity = capacity
         self._loop = loop
         self._released = loop.event()
 
@@ -408,17 +408,17 @@ class _Room:
         return True
 
     async def take(self) -> None:
-        """Wait for a place and take it."""
+        """Wait for a slot and take it."""
         while not self.try_take():
             await self._released.wait()
 
     async def wait_free(self) -> None:
-        """Wait until all places are free."""
-        while self._free < self._places:
+        """Wait until all slots are free."""
+        while self._free < self._capacity:
             await self._released.wait()
 
     def release(self) -> None:
-        """Release a place."""
+        """Release a slot."""
         self._free += 1
         # One flag for all that wait: each listener may.
         released, self._released = self._released, self._loop.event()

@@ -9,7 +9,7 @@ import attrs
 
 from mcpio._checks import check_options, checked, chosen
 from mcpio._drivers.http_server import HttpListening, HttpServingOptions, checked_config, run_http
-from mcpio._drivers.serving import Host, Place
+from mcpio._drivers.serving import Endpoint, Host
 from mcpio._drivers.websocket_handler import WebSocketConfig
 from mcpio.app.server import Server
 from mcpio.engine.limits import seconds
@@ -43,7 +43,7 @@ class ServeWebSocketOptions(HttpServingOptions, total=False):
 
 async def serve_websocket(
     server: Server,
-    place: Place,
+    endpoint: Endpoint,
     where: Host,
     ssl_context: ssl.SSLContext | None,
     options: ServeWebSocketOptions,
@@ -60,4 +60,4 @@ async def serve_websocket(
     def listening(http_listening: HttpListening) -> None:
         started(WebSocketListening(http_listening.url, http_listening.port))
 
-    await run_http(server, place, where, ssl_context, config, http, "ws", options, listening)
+    await run_http(server, endpoint, where, ssl_context, config, http, "ws", options, listening)

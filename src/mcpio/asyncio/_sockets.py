@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from mcpio._drivers.event_loop import EventLoop
-from mcpio._drivers.serving import Host, Place, serve_sockets
+from mcpio._drivers.serving import Endpoint, Host, serve_sockets
 from mcpio._drivers.setup import open_in_either_era
 from mcpio._drivers.socket_client import SocketConnector, SocketOptions, TcpOptions, tcp_connector, unix_connector
 from mcpio._drivers.socket_server import ServeSocketOptions, SocketListening, SocketPeer
@@ -85,8 +85,8 @@ async def serve_tcp(
     """
     with _telling(started) as tell:
         here = _host()
-        address = Place(loop=here.loop, host=host, port=port, listeners=listeners)
-        await serve_sockets(server, address, here, ssl_context, options, tell)
+        endpoint = Endpoint(loop=here.loop, host=host, port=port, listeners=listeners)
+        await serve_sockets(server, endpoint, here, ssl_context, options, tell)
 
 
 async def serve_unix(
@@ -107,8 +107,8 @@ async def serve_unix(
     """
     with _telling(started) as tell:
         here = _host()
-        address = Place(loop=here.loop, unix=path, unix_mode=mode)
-        await serve_sockets(server, address, here, None, options, tell)
+        endpoint = Endpoint(loop=here.loop, unix=path, unix_mode=mode)
+        await serve_sockets(server, endpoint, here, None, options, tell)
 
 
 async def serve_http(
@@ -147,8 +147,8 @@ async def serve_http(
 
     with _telling(started) as tell:
         here = _host()
-        address = Place(loop=here.loop, host=host, port=port, unix=unix, unix_mode=unix_mode, listeners=listeners)
-        await http_server.serve_http(server, address, here, ssl_context, options, tell)
+        endpoint = Endpoint(loop=here.loop, host=host, port=port, unix=unix, unix_mode=unix_mode, listeners=listeners)
+        await http_server.serve_http(server, endpoint, here, ssl_context, options, tell)
 
 
 async def serve_websocket(
@@ -185,8 +185,8 @@ async def serve_websocket(
 
     with _telling(started) as tell:
         here = _host()
-        address = Place(loop=here.loop, host=host, port=port, unix=unix, unix_mode=unix_mode, listeners=listeners)
-        await websocket_server.serve_websocket(server, address, here, ssl_context, options, tell)
+        endpoint = Endpoint(loop=here.loop, host=host, port=port, unix=unix, unix_mode=unix_mode, listeners=listeners)
+        await websocket_server.serve_websocket(server, endpoint, here, ssl_context, options, tell)
 
 
 # -------------------------------------------------------------------------------------------------------------- sockets

@@ -878,7 +878,7 @@ class Connection(Answers):
         if state.outgoing:
             self._outgoing.load(state.outgoing, now, self._dialogue)
         self._outgoing.load_ids(state.next_outgoing, state.retired)
-        self._incoming.load(state.incoming, self._place)
+        self._incoming.load(state.incoming, self._dialogue_and_context)
         self._incoming.load_ids(state.next_incoming, state.finished, state.answered)
         channel.inbox.load(bytes.fromhex(state.unfinished), skipping=state.skipping)
         channel.inbox.ended = channel.end_received = state.ended
@@ -897,7 +897,7 @@ class Connection(Answers):
             channel.timers.set(CLOSE_TIMER, now + state.close_left)
         self._renew_gates()
 
-    def _place(self, state: IncomingState) -> tuple[IncomingDialogue, RequestContext]:
+    def _dialogue_and_context(self, state: IncomingState) -> tuple[IncomingDialogue, RequestContext]:
         """Return the dialogue and the context of a running request from a snapshot."""
         dialogue = self._dialogue
         context: Any = self._context_for(state.via)  # a peer whose requests run is known

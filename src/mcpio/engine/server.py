@@ -172,10 +172,10 @@ class ServerConnection(Connection):
         record, request = served.admit(message, row, envelope, id, via, sender, size, odd)
         self._begin(record, request, message)
 
-    def _place(self, state: IncomingState) -> tuple[IncomingDialogue, RequestContext]:
+    def _dialogue_and_context(self, state: IncomingState) -> tuple[IncomingDialogue, RequestContext]:
         """Return the dialogue and the context of a running request; a stateless one is recognised by its envelope."""
         if state.envelope is None:
-            return super()._place(state)
+            return super()._dialogue_and_context(state)
         stateless = self._stateless
         if stateless is None:
             raise LocalProtocolError("the snapshot has stateless requests: options must have their revision")

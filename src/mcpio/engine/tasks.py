@@ -788,10 +788,10 @@ class TaskMachine:
         if question is None:
             record.questions += 1
         else:
-            for key, known in record.left.items():
-                if key.rpartition("-")[0] == question[0] and known[0] == question[1]:
+            for key, earlier in record.left.items():
+                if key.rpartition("-")[0] == question[0] and earlier[0] == question[1]:
                     del record.left[key]
-                    self._events.extend(TaskAnswered(id, key, answer) for answer in known[1:])
+                    self._events.extend(TaskAnswered(id, key, answer) for answer in earlier[1:])
                     return key
             record.asked += 1
             key = f"{question[0]}-{record.asked}"

@@ -152,8 +152,8 @@ class SseParser:
 
 
 def _held(piece: str) -> int:
-    """Return the memory of a piece of text and of its place in a list. Texts of one character are shared."""
-    return _PLACE + (sys.getsizeof(piece) if len(piece) > 1 else 0)
+    """Return the memory of a piece of text and of its slot in a list. Texts of one character are shared."""
+    return _LIST_SLOT + (sys.getsizeof(piece) if len(piece) > 1 else 0)
 
 
 def encode_event(data: bytes, *, type: str | None = None, id: str | None = None, retry: int | None = None) -> bytes:
@@ -188,5 +188,5 @@ _LINE_END = re.compile(r"\r\n|\n|\r")
 _BYTES_LINE_END = re.compile(rb"\r\n|\n|\r")
 _BREAKS = re.compile(r"[\r\n\0]")
 _RETRY_DIGITS: Final = 16
-_PLACE: Final = 9
-"""The bytes of a place in a list, which grows by an eighth in advance."""
+_LIST_SLOT: Final = 9
+"""The bytes of a slot in a list, which grows by an eighth in advance."""

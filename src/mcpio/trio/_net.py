@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Unpack
 
 import trio
 
-from mcpio._drivers.serving import Host, Place, serve_sockets
+from mcpio._drivers.serving import Endpoint, Host, serve_sockets
 from mcpio._drivers.setup import open_in_either_era
 from mcpio._drivers.socket_client import SocketConnector, SocketOptions, TcpOptions, tcp_connector, unix_connector
 from mcpio._drivers.socket_server import ServeSocketOptions, SocketListening, SocketPeer
@@ -64,8 +64,8 @@ async def serve_tcp(
     what the server's lifespan raises propagates unwrapped.
     """
     here = _host()
-    address = Place(loop=here.loop, host=host, port=port, listeners=listeners)
-    await serve_sockets(server, address, here, ssl_context, options, task_status.started)
+    endpoint = Endpoint(loop=here.loop, host=host, port=port, listeners=listeners)
+    await serve_sockets(server, endpoint, here, ssl_context, options, task_status.started)
 
 
 @trio.lowlevel.enable_ki_protection
@@ -86,8 +86,8 @@ async def serve_unix(
     Raises OSError if another server listens on the path, or a file there is not a socket.
     """
     here = _host()
-    address = Place(loop=here.loop, unix=path, unix_mode=mode)
-    await serve_sockets(server, address, here, None, options, task_status.started)
+    endpoint = Endpoint(loop=here.loop, unix=path, unix_mode=mode)
+    await serve_sockets(server, endpoint, here, None, options, task_status.started)
 
 
 @trio.lowlevel.enable_ki_protection
@@ -126,8 +126,8 @@ async def serve_http(
     from mcpio._drivers import http_server  # only servers over HTTP pay for it
 
     here = _host()
-    address = Place(loop=here.loop, host=host, port=port, unix=unix, unix_mode=unix_mode, listeners=listeners)
-    await http_server.serve_http(server, address, here, ssl_context, options, task_status.started)
+    endpoint = Endpoint(loop=here.loop, host=host, port=port, unix=unix, unix_mode=unix_mode, listeners=listeners)
+    await http_server.serve_http(server, endpoint, here, ssl_context, options, task_status.started)
 
 
 @trio.lowlevel.enable_ki_protection
@@ -164,8 +164,8 @@ async def serve_websocket(
     from mcpio._drivers import websocket_server  # only servers with WebSocket pay for it
 
     here = _host()
-    address = Place(loop=here.loop, host=host, port=port, unix=unix, unix_mode=unix_mode, listeners=listeners)
-    await websocket_server.serve_websocket(server, address, here, ssl_context, options, task_status.started)
+    endpoint = Endpoint(loop=here.loop, host=host, port=port, unix=unix, unix_mode=unix_mode, listeners=listeners)
+    await websocket_server.serve_websocket(server, endpoint, here, ssl_context, options, task_status.started)
 
 
 # --------------------------------------------------------------------------------------------------------------- client

@@ -11,14 +11,14 @@ from functools import cache
 from mimetypes import MimeTypes
 from typing import Final
 
-__all__ = ["Linked", "Place", "mime_type_of", "opened_place"]
+__all__ = ["FileEntry", "Linked", "mime_type_of", "opened_entry"]
 
 
 class Linked(Exception):
     """The path contains a symbolic link."""
 
 
-class Place(ABC):
+class FileEntry(ABC):
     """A directory or a regular file."""
 
     is_directory: bool
@@ -41,19 +41,19 @@ class Place(ABC):
         """Return the names in a directory."""
 
     @abstractmethod
-    def entry(self, name: str) -> AbstractContextManager[Place]:
+    def entry(self, name: str) -> AbstractContextManager[FileEntry]:
         """Open an entry of a directory for the length of a block."""
 
     @abstractmethod
-    def read(self, most: int) -> bytes | None:
-        """Return the whole file, or ``None`` if it has more than ``most`` bytes."""
+    def read(self, limit: int) -> bytes | None:
+        """Return the whole file, or ``None`` if it has more than ``limit`` bytes."""
 
 
 _REPARSE_POINT: Final = 0x400
 """The file attribute of links and junctions on Windows."""
 
 
-class _OpenPlace(Place):
+class _OpenEntry(FileEntry):
     """An open file or directory: renaming its path has no effect on it."""
 
     def __init__(self, fd: int) -> None:
@@ -64,17 +64,17 @@ class _OpenPlace(Place):
         return os.listdir(self._fd)
 
     @contextmanager
-    def entry(self, name: str) -> Iterator[Place]:
+    def entry(self, name: str) -> Iterator[FileEntry]:
         # Examine before opening, since opening a device can have effects; then examine what was opened.
-        wanted = _PathPlace(name, os.lstat(name, dir_fd=self._fd))
+        wanted = _PathEntry(name, os.lstat(name, dir_fd=self._fd))
         with _descriptor(name, _FOR_DIRECTORIES if wanted.is_directory else _FOR_FILES, self._fd) as fd:
-            yield _OpenPlace(fd)
+            yield _OpenEntry(fd)
 
-    def read(self, most: int) -> bytes | None:
-        return _read(self._fd, most)
+    def read(self, limit: int) -> bytes | None:
+        return _read(self._fd, limit)
 
 
-class _PathPlace(Place):
+class _PathEntry(FileEntry):
     """A file or directory known by its path, for systems that cannot open files relative to a directory."""
 
     def __init__(self, path: str, status: os.stat_result) -> None:
@@ -86,15 +86,15 @@ class _PathPlace(Place):
         return os.listdir(self._path)
 
     @contextmanager
-    def entry(self, name: str) -> Iterator[Place]:
+    def entry(self, name: str) -> Iterator[FileEntry]:
         path = os.path.join(self._path, name)
-        yield _PathPlace(path, os.lstat(path))
+        yield _PathEntry(path, os.lstat(path))
 
-    def read(self, most: int) -> bytes | None:
+    def read(self, limit: int) -> bytes | None:
         with _descriptor(self._path, _FOR_FILES) as fd:
             if not os.path.samestat(os.fstat(fd), self._status):
                 raise FileNotFoundError("the file was replaced")
-            return _read(fd, most)
+            return _read(fd, limit)
 
 
 _IS_RELATIVE: Final = os.open in os.supports_dir_fd and os.listdir in os.supports_fd
@@ -113,17 +113,17 @@ _PIECE: Final = 1 << 20
 
 
 @contextmanager
-def opened_place(root: str, segments: tuple[str, ...]) -> Iterator[Place]:
+def opened_entry(root: str, segments: tuple[str, ...]) -> Iterator[FileEntry]:
     """Open the file or directory at a path, one name at a time from the root."""
     with ExitStack() as stack:
-        place: Place
+        entry: FileEntry
         if _IS_RELATIVE:
-            place = _OpenPlace(stack.enter_context(_descriptor(root, _FOR_DIRECTORIES)))
+            entry = _OpenEntry(stack.enter_context(_descriptor(root, _FOR_DIRECTORIES)))
         else:
-            place = _PathPlace(root, os.lstat(root))
+            entry = _PathEntry(root, os.lstat(root))
         for segment in segments:
-            place = stack.enter_context(place.entry(segment))
-        yield place
+            entry = stack.enter_context(entry.entry(segment))
+        yield entry
 
 
 @contextmanager
@@ -135,9 +135,9 @@ def _descriptor(path: str, flags: int, directory: int | None = None) -> Iterator
         os.close(fd)
 
 
-def _read(fd: int, most: int) -> bytes | None:
+def _read(fd: int, limit: int) -> bytes | None:
     parts = []
-    left = most + 1
+    left = limit + 1
     while left > 0 and (data := os.read(fd, min(left, _PIECE))):
         parts.append(data)
         left -= len(data)
