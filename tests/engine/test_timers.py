@@ -49,6 +49,16 @@ def test_cleared_key_leaves_the_others() -> None:
     assert timers.next() is None
 
 
+def test_earliest_deadline_is_next_while_a_later_one_moves() -> None:
+    timers = Timers()
+    timers.set(1, 0.0)
+    timers.set(2, 8.0)
+    timers.set(3, 7.0)
+    for step in range(1000):
+        timers.set(1, 9.0 + step)
+        assert timers.next() == 7.0
+
+
 def test_moving_deadline_takes_bounded_memory() -> None:
     timers = Timers()
     timers.set(0, 1e9)

@@ -816,10 +816,11 @@ class Exchange:
         """Keep only the header fields that matter when the body is there, as the rest of the request is to come."""
         if self.request.method == "OPTIONS":
             self.fields = tuple([field for field in self.fields if field[0] == REQUESTED_HEADERS])
-        elif self.version_is_open:
+        elif self.session is None and self.version_is_open:
             self.fields = tuple([field for field in self.fields if field[0].startswith(b"mcp-")])
         else:
             self.fields = ()
+        # A session counts the cost of an exchange as it was when that entered: from then on it must stay as it is.
         self.cost += sum(len(value) for _, value in self.fields)
 
     @property

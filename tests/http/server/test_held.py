@@ -11,10 +11,12 @@ from httpsite import BOTH, Site, initialize, note, tool_call
 from keptsite import KeptSite
 
 from mcpio.engine.limits import Ledger, Limits
+from mcpio.engine.options import Options
 from mcpio.events import CancelReceived, CloseReason, ConnectionClosed, MessageIgnored, RequestReceived
 from mcpio.http.model import Body, HttpOptions, Reset, ResponseHead
 from mcpio.http.server import HttpServer
 from mcpio.http.sessions import SESSION_COST, HttpSession
+from mcpio.revisions import REV_2025_11_25
 from mcpio.types import CallToolResult, TextContent
 
 KIB = 1024
@@ -345,6 +347,28 @@ def test_bodies_count_with_their_session_or_alone() -> None:
     site.reset(in_session)
     assert ledger.total < idle + 16 * KIB
     assert site.session().connection.held.total == 0
+
+
+@pytest.mark.parametrize("revisions", [None, [REV_2025_11_25]])
+def test_requests_without_a_version_leave_nothing_behind_in_the_sum_of_their_session(revisions: Any) -> None:
+    site = Site(engine=None if revisions is None else Options(revisions=revisions))
+    session = site.open()
+    idle = site.session(session).weight
+    for id in range(3):
+        _, called = site.call(session, id, mcp_x="y" * 4 * KIB)
+        during = site.session(session).weight
+        site.answer(called)
+        assert site.session(session).weight == idle < during
+
+
+def test_fields_of_a_request_of_an_open_version_count_until_its_body_is_there() -> None:
+    site = Site()
+    before = ledger_of(site).total
+    fields = {"content_type": "application/json", "accept": BOTH, "mcp_param_x": "x" * 90 * KIB}
+    begun = site.ask("POST", body=None, **fields)
+    assert ledger_of(site).total - before >= 90 * KIB
+    site.reset(begun)
+    assert ledger_of(site).total == before
 
 
 def test_body_beyond_peer_bytes_is_refused() -> None:
