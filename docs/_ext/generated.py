@@ -31,7 +31,7 @@ from layers_svg import draw_layers
 from login_ladder import draw_login
 from opening import opening_rows
 from path_of_a_call import draw_path
-from promise_tables import promise_rows, world_rows
+from promise_tables import model_rows, promise_rows, world_rows
 from requirement_tables import left_out_rows, rule_rows
 from revision_tables import member_rows, method_rows
 from state_diagrams import diagram_rows, drawing
@@ -167,6 +167,7 @@ _TABLES: Final[dict[str, tuple[list[str] | None, Callable[[str], Iterator[list[s
     ),
     "missed-targets": (["Benchmark", "What", "Against", "Times as good", "Target"], figures.missed_rows),
     "methods-by-revision": (["Method", "To", "Revisions"], lambda words: method_rows()),
+    "models": (["Machine", "Pairs of a state and an input"], lambda words: model_rows()),
     "opening": (["Outcome", "On a channel", "Over HTTP"], lambda words: opening_rows()),
     "promises": (
         ["Promise", "Tests passed", "Breakages caught", "Worlds check"],

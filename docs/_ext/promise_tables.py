@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-__all__ = ["INVARIANTS_OF", "PROMISES", "promise_rows", "world_rows"]
+__all__ = ["INVARIANTS_OF", "PROMISES", "model_rows", "promise_rows", "world_rows"]
 
 PROMISES: Final = Path(__file__).parents[2] / "tests" / "promises"
 INVARIANTS_OF: Final[dict[str, tuple[str, ...]]] = {
@@ -40,11 +40,18 @@ def promise_rows() -> Iterator[list[str]]:
             ]
 
 
+def model_rows() -> Iterator[list[str]]:
+    """Yield a row for each machine that is compared with a model: how many pairs of a state and an input were tried."""
+    for machine, pairs in _records()["models"]["pairs"].items():
+        yield [machine, f"{pairs:,}"]
+
+
 def world_rows() -> Iterator[list[str]]:
     """Yield the figures of the simulated worlds, and those of all promises together."""
     records = _records()
     dates = sorted({record["date"] for record in records.values()})
     worlds, systems = records.pop("worlds"), records.pop("systems")
+    models = records.pop("models")
     rooms = records.pop("mutants", {"rooms": {}})["rooms"]
     broken = [record for record in records.values() if "breakages" in record]
     caught = sum(record["breakages"] - len(record["survive"]) for record in broken)
@@ -54,6 +61,12 @@ def world_rows() -> Iterator[list[str]]:
     yield ["breakages caught", f"{caught} of the {sum(record['breakages'] for record in broken)} that were tried"]
     for room, mutants in rooms.items():
         yield [f"mutants of `{room}/` killed", _killed(**mutants)]
+    pairs = models["pairs"]
+    yield [
+        "machines and models: pairs of a state and an input",
+        f"{sum(pairs.values()):,}, of {len(pairs)} machines, each of them tried",
+    ]
+    yield ["machines and models: orders of inputs drawn", f"{models['examples']:,}"]
     yield ["simulated worlds", f"{worlds['worlds']:,}, in {worlds['seconds']} s of processor time"]
     yield ["steps in them", f"{worlds['steps']:,}"]
     yield ["faults injected", f"{worlds['faults']:,}"]
@@ -64,6 +77,7 @@ def world_rows() -> Iterator[list[str]]:
     yield ["servers soaked, on Trio and asyncio", f"for {systems['soak seconds']:,} s"]
     yield ["held at them", f"{systems['sessions']:,} sessions and {systems['WebSockets']:,} WebSockets"]
     yield ["came and went beside", f"{systems['clients']:,} clients and {systems['hostile ones']:,} hostile ones"]
+    yield ["machines that differ from their model", f"{models['failed']:,}"]
     yield ["cuts, processes and soaks that broke a promise", f"{systems['failed']:,}"]
 
 

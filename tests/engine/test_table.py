@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -268,7 +269,10 @@ def place_id(value: object) -> str:
 
 
 @pytest.mark.parametrize(("role", "phase", "what"), SENT, ids=place_id)
-def test_send_input_without_a_row_is_refused(role: Role, phase: Phase, what: Input) -> None:
+def test_send_input_without_a_row_is_refused(
+    role: Role, phase: Phase, what: Input, record_property: Callable[[str, object], None]
+) -> None:
+    record_property("pairs", 1)
     connection = machine(role, phase)
     if what is Input.SEND_END and phase is CLOSING:
         connection.send_error(IncomingId(1), RequestError(1, "x"))
@@ -289,7 +293,10 @@ def test_send_input_without_a_row_is_refused(role: Role, phase: Phase, what: Inp
 )
 @pytest.mark.parametrize("phase", [phase for phase in Phase if phase is not DISCOVERING], ids=place_id)
 @pytest.mark.parametrize("role", Role, ids=place_id)
-def test_received_input_has_a_reaction_in_every_phase(role: Role, phase: Phase, what: Input) -> None:
+def test_received_input_has_a_reaction_in_every_phase(
+    role: Role, phase: Phase, what: Input, record_property: Callable[[str, object], None]
+) -> None:
+    record_property("pairs", 1)
     connection = machine(role, phase)
     request = {"jsonrpc": "2.0", "id": "r", "method": "tools/list" if role is S else "roots/list"}
     if what is Input.RECV_LOSS:

@@ -3,9 +3,10 @@
     python tests/promises/promise_figures.py && python docs/_ext/generated.py
 
 The second command makes the tables of docs/promises.md anew from that file. ``P4`` runs what holds this promise alone,
-``worlds`` the simulated worlds, ``systems`` real processes, and ``mutants`` tries mutants of the code; the figures of
-the rest are kept. ``--quick`` leaves out the deliberate breakages and the mutants. All mutants take more than an hour:
-``--record FILE`` writes down those that are killed, and continues a run that was ended; ``--sample 150`` tries so many.
+``models`` compares machines with models, ``worlds`` runs the simulated worlds, ``systems`` real processes, and
+``mutants`` tries mutants of the code; the figures of the rest are kept. ``--quick`` leaves out the deliberate breakages
+and the mutants. All mutants take more than an hour: ``--record FILE`` writes down those that are killed, and continues
+a run that was ended; ``--sample 150`` tries so many.
 """
 
 from __future__ import annotations
@@ -16,9 +17,12 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
+from xml.etree import ElementTree as ET
 
 from breakages import ROOT, own_tests
 
@@ -26,6 +30,15 @@ from mcpio.testing.simulation import explore
 
 RESULTS: Final = Path(__file__).with_name("results.json")
 PROMISES: Final = tuple(f"P{number}" for number in range(1, 17))
+MODELS: Final = "models"
+MODELLED: Final = {
+    "engine/test_table.py": "the phases of a connection",
+    "http/server/test_lifecycle_model.py": "requests over HTTP",
+    "websocket/test_machine_model.py": "a WebSocket",
+    "engine/test_shutdown_model.py": "the shutdown of a child process",
+    "auth/test_authorizer_model.py": "the authorization of a client",
+}
+"""The tests below ``tests`` that compare a machine with a model, and the names of the machines."""
 WORLDS: Final = "worlds"
 SYSTEMS: Final = "systems"
 LOOPS: Final = ("trio", "asyncio")
@@ -38,7 +51,7 @@ def main() -> int:
     """Run what was asked for, and return 1 if a test failed or a world broke an invariant."""
     parser = argparse.ArgumentParser(description="Run what holds each promise, and record the figures.")
     parser.add_argument(
-        "which", nargs="*", choices=[[], *PROMISES, WORLDS, SYSTEMS, MUTANTS], help="default: everything"
+        "which", nargs="*", choices=[[], *PROMISES, MODELS, WORLDS, SYSTEMS, MUTANTS], help="default: everything"
     )
     parser.add_argument("--quick", action="store_true", help="leave out the deliberate breakages and the mutants")
     parser.add_argument("--seconds", type=float, default=60.0, help="processor time for the worlds")
@@ -48,8 +61,10 @@ def main() -> int:
     given = parser.parse_args()
     records = json.loads(given.file.read_text("utf-8")) if given.file.exists() else {}
     failed = 0
-    for name in given.which or [*PROMISES, WORLDS, SYSTEMS, *([] if given.quick else [MUTANTS])]:
-        if name == WORLDS:
+    for name in given.which or [*PROMISES, MODELS, WORLDS, SYSTEMS, *([] if given.quick else [MUTANTS])]:
+        if name == MODELS:
+            figures = models()
+        elif name == WORLDS:
             figures = worlds(given.seconds)
         elif name == SYSTEMS:
             figures = systems()
@@ -57,7 +72,7 @@ def main() -> int:
             record = ["--record", given.record] if given.record else []
             figures = mutants(*record, *(["--sample", given.sample] if given.sample else ["--all"]))
         else:
-            figures = tests(name) | ({} if given.quick else broken(name))
+            figures = tests(own_tests(name)) | ({} if given.quick else broken(name))
         failed += figures["failed"]
         records[name] = records.get(name, {}) | {"date": datetime.now(UTC).date().isoformat()} | figures
         print(f"{name}: {', '.join(f'{value} {key}' for key, value in figures.items())}", flush=True)
@@ -65,11 +80,11 @@ def main() -> int:
     return 1 if failed else 0
 
 
-def tests(promise: str) -> dict[str, Any]:
-    """Run the tests of a promise; return how many passed and failed, and how many examples Hypothesis drew for them."""
-    options = ["-q", "-p", "no:cacheprovider", "--hypothesis-profile=steady", "--hypothesis-show-statistics"]
+def tests(files: Sequence[str], *options: str) -> dict[str, Any]:
+    """Run tests; return how many passed and failed, and how many examples Hypothesis drew for them."""
+    always = ["-q", "-p", "no:cacheprovider", "--hypothesis-profile=steady", "--hypothesis-show-statistics"]
     ran = subprocess.run(
-        [sys.executable, "-m", "pytest", *options, *own_tests(promise)],
+        [sys.executable, "-m", "pytest", *always, *options, *files],
         cwd=ROOT,
         env=os.environ | {"MCPIO_LONG_TESTS": "1"},
         capture_output=True,
@@ -88,6 +103,21 @@ def tests(promise: str) -> dict[str, Any]:
 
 def _last_line(text: str) -> str:
     return text.strip().rpartition("\n")[2]
+
+
+def models() -> dict[str, Any]:
+    """Compare machines with models; return how many pairs of a state and an input were visited in each of them."""
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder, "report.xml")
+        figures = tests(
+            [str(ROOT / "tests" / path) for path in MODELLED], f"--junit-xml={report}", "-ojunit_family=xunit1"
+        )
+        pairs = dict.fromkeys(MODELLED.values(), 0)
+        for case in ET.parse(report).iter("testcase"):
+            path = case.get("classname", "").removeprefix("tests.").replace(".", "/") + ".py"
+            for each in case.iterfind("properties/property[@name='pairs']"):
+                pairs[MODELLED[path]] += int(each.get("value", ""))
+    return figures | {"pairs": pairs}
 
 
 def broken(promise: str) -> dict[str, Any]:

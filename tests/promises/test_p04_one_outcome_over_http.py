@@ -24,6 +24,7 @@ from mcpio.types import (
     CallToolResult,
     Implementation,
     LoggingMessageNotification,
+    PingRequest,
     ServerCapabilities,
     TextContent,
     ToolsCapability,
@@ -49,6 +50,8 @@ class Joined:
         self.cuts = [cut, again, NEVER]
         self.data = b""
         self.heard: list[Any] = []
+        self.answers: list[Any] = []
+        """The outcomes of the server's requests."""
         self.tasks: list[tuple[HttpSession, RequestReceived, int]] = []
         self._streams: set[Any] = set()
         self._open: set[Any] = set()
@@ -67,11 +70,18 @@ class Joined:
             for session, event, step in tasks:
                 self._work(session, event, step)
             self.run()
-        while not self.outcomes and (due := self._next_deadline()) is not None:
+        while not self.outcomes and self.pass_deadline():
+            pass
+
+    def pass_deadline(self) -> bool:
+        """Run at the next deadline; return whether there is one."""
+        due = self._next_deadline()
+        if due is not None:
             self.now = due
             self.client.handle_timeout(due)
             self.server.handle_timeout(due)
             self.run()
+        return due is not None
 
     @property
     def outcomes(self) -> list[Any]:
@@ -92,6 +102,8 @@ class Joined:
             while (found := self.server.next_event()) is not None:
                 if isinstance(found[0], HttpSession) and isinstance(found[1], RequestReceived):
                     self.tasks.append((found[0], found[1], 1))
+                elif isinstance(found[1], ResponseReceived | RequestFailed):
+                    self.answers.append(found[1])
             while (name := self.server.next_ready()) is not None:
                 self._ready[name] = None
             if not items and not self._ready:
@@ -183,3 +195,44 @@ def test_stream_cut_twice_is_resumed_twice() -> None:
             joined.call()
             assert (len(joined.outcomes), type(joined.outcomes[0])) == (1, ResponseReceived), (cut, again)
             assert joined.steps == [1, 2, 3], (cut, again)
+
+
+class Asking(Joined):
+    """Their server asks the client during the call, and the client's answer breaks off some times."""
+
+    def __init__(self, breaks: int, arrives: bool) -> None:
+        self.breaks = breaks
+        self.arrives = arrives
+        self.answering: set[Any] = set()
+        super().__init__(REV_2025_11_25, HttpOptions(), NEVER)
+
+    def _work(self, session: HttpSession, event: RequestReceived, step: int) -> None:
+        if step == 1:
+            session.connection.send_request(PingRequest(), now=self.now, timeout=1000.0, related_to=event.id)
+        super()._work(session, event, step)
+
+    def _take_request(self, item: Any) -> None:
+        if isinstance(item, Body) and b'"result"' in item.data:
+            self.answering.add(item.exchange)
+        if item.exchange not in self.answering or not self.breaks:
+            super()._take_request(item)
+            return
+        if self.arrives:
+            self.server.receive(item, self.now)
+        if isinstance(item, End):
+            self.breaks -= 1
+            self._break(item.exchange)
+
+
+@pytest.mark.parametrize("arrives", [False, True])
+@pytest.mark.parametrize("breaks", [0, 1, 2])
+def test_answer_whose_request_breaks_off_ends_the_question_once(breaks: int, arrives: bool) -> None:
+    asking = Asking(breaks, arrives)
+    asking.call()
+    while not asking.answers and asking.pass_deadline():
+        pass
+    while asking.breaks and asking.pass_deadline():
+        pass
+    assert [type(outcome) for outcome in asking.answers] == [ResponseReceived]
+    assert [type(outcome) for outcome in asking.outcomes] == [ResponseReceived]
+    assert (asking.breaks, asking.now < 100.0) == (0, True)

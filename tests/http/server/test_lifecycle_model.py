@@ -6,6 +6,7 @@ connection is open.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import inf
 from types import SimpleNamespace
 from typing import Final, Literal, NamedTuple
@@ -102,7 +103,7 @@ def copy(life: Lifecycle) -> Lifecycle:
     return other
 
 
-def test_every_input_in_every_state_does_what_http_asks() -> None:
+def test_every_input_in_every_state_does_what_http_asks(record_property: Callable[[str, object], None]) -> None:
     start = Lifecycle(LIMITS, 0.0)
     seen, todo = {(State.NEW, Facts())}, [(start, Facts())]
     visited: set[tuple[State, Input]] = set()
@@ -129,3 +130,4 @@ def test_every_input_in_every_state_does_what_http_asks() -> None:
                 todo.append((life, after))
     assert visited == {(state, event) for state in State for event in Input}
     assert refused == visited - set(TABLE)
+    record_property("pairs", len(visited))
