@@ -64,7 +64,7 @@ def world_rows() -> Iterator[list[str]]:
     pairs = models["pairs"]
     yield [
         "machines and models: pairs of a state and an input",
-        f"{sum(pairs.values()):,}, of {len(pairs)} machines, each of them tried",
+        f"{sum(pairs.values()):,}: all of {len(pairs)} machines",
     ]
     yield ["machines and models: orders of inputs drawn", f"{models['examples']:,}"]
     yield ["simulated worlds", f"{worlds['worlds']:,}, in {worlds['seconds']} s of processor time"]

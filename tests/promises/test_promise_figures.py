@@ -11,6 +11,7 @@ from pathlib import Path
 import promise_tables
 import pytest
 from breakages import ROOT
+from promise_figures import MODELLED
 
 from mcpio.testing.simulation import INVARIANTS
 
@@ -37,6 +38,13 @@ def test_programs_and_folders_that_the_page_names_exist() -> None:
 def test_invariants_of_the_page_are_those_of_the_simulation() -> None:
     asked = [name for names in promise_tables.INVARIANTS_OF.values() for name in names]
     assert sorted([*asked, "program", "valid requests"]) == sorted(INVARIANTS)
+
+
+def test_each_model_of_a_machine_is_counted() -> None:
+    models = {path.relative_to(ROOT / "tests").as_posix() for path in ROOT.glob("tests/**/test_*_model.py")}
+    assert models == {path for path in MODELLED if path.endswith("_model.py")}
+    assert list(json.loads((HERE / "results.json").read_text("utf-8"))["models"]["pairs"]) == [*MODELLED.values()]
+    assert all(ROOT.joinpath("tests", path).exists() for path in MODELLED)
 
 
 def test_command_records_what_it_ran_and_keeps_the_rest(tmp_path: Path) -> None:
