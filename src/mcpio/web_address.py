@@ -13,7 +13,7 @@ __all__ = ["WebAddress", "web_address"]
 
 @attrs.frozen
 class WebAddress:
-    """A web address, looked at and not visited."""
+    """A web address, parsed and not fetched."""
 
     url: str
     """The whole address: show all of it."""

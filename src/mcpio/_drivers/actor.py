@@ -278,6 +278,7 @@ class Actor:
                     if isinstance(cause, OSError) and cause.errno in FILE_FAULTS:
                         self.report(f"the output cannot be written: {reason_of(error)}", None)
                     if connection.wants_read:
+                        # A peer that stopped reading may still have sent its last answers: read them before giving up.
                         with self._loop.scope(FINAL_READ_TIMEOUT):
                             await self._ended.wait()
                     self._lose(error)

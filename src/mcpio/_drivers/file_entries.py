@@ -99,6 +99,8 @@ class _PathEntry(FileEntry):
 
 _IS_RELATIVE: Final = os.open in os.supports_dir_fd and os.listdir in os.supports_fd
 """Whether this system opens files relative to open directories."""
+# A file may be replaced between its examination and its opening. A link must fail then, a FIFO not wait for a writer,
+# and a terminal not become that of this process.
 _FOR_FILES: Final = (
     os.O_RDONLY
     | getattr(os, "O_BINARY", 0)
@@ -136,6 +138,7 @@ def _descriptor(path: str, flags: int, directory: int | None = None) -> Iterator
 
 
 def _read(fd: int, limit: int) -> bytes | None:
+    # Not by the size of the status: the file may grow meanwhile. One byte over the limit tells that it is too long.
     parts = []
     left = limit + 1
     while left > 0 and (data := os.read(fd, min(left, _PIECE))):

@@ -87,6 +87,7 @@ async def run_servers(
                     servers._raise_failure()  # noqa: SLF001  likewise
                 yield servers
             finally:
+                # Each waits for the end of its server, so the group would wait for them.
                 for task in running:
                     task.cancel()
     finally:
@@ -318,6 +319,7 @@ class Servers:
             )
             failure.__cause__ = error
             return failure
+        # The block ended without an error, because its connection did: the client knows why.
         try:
             client.check_open()
         except NoBackChannel as error:

@@ -79,6 +79,7 @@ def ended_by_signals(
             yield
     finally:
         termination.is_over = True
+        # After a signal the handlers stay, so that a second one can cut the end of the process short.
         if termination.signum is None:
             for signum, handler in previous.items():
                 signal.signal(signum, handler if handler is not None else signal.SIG_DFL)
@@ -114,6 +115,7 @@ class _Termination:
     def receive(self, signum: int, frame: FrameType | None) -> None:
         """Handle a signal. Runs between any two bytecodes of the main thread, so nothing here may wait for a lock."""
         if self.signum is not None:
+            # The second signal: its sender does not wait for the graceful end.
             _kill_children()
             os._exit(128 + signum)
         self.signum = signum

@@ -326,6 +326,7 @@ class FolderOnDisk:
     def _report(self, faults: Any) -> None:
         """Report the faults that were not reported before."""
         for fault in faults:
+            # Bounded: other processes choose the names, and each new one would be a new fault.
             if fault not in self._reported and len(self._reported) < MAX_ENTRIES:
                 self._reported.add(fault)
                 report(f"skills: {'not served: ' if fault.is_fatal else ''}{fault}", None)

@@ -108,6 +108,7 @@ async def open_in_time(
             # Trio's own errors say less than their causes.
             cause = error if isinstance(error, OSError | UnicodeError) else error.__cause__ or error
             raise ConnectFailed(f"no connection to {where}: {reason_of(cause)}") from cause
+    # Only an expired scope leads here: it swallows its own cancellation.
     reason = f"no connection to {where} within {timeout:g} s"
     raise ConnectFailed(reason) from TimeoutError(reason)
 
@@ -159,7 +160,8 @@ async def connect_socket(
     if context is None:
         return stream
     try:
+        # Only HTTP says itself where a message ends; here the end of the stream must be told from a cut.
         return await loop.start_tls(stream, context, name, https_compatible=False)
-    except BaseException:
+    except BaseException:  # a cancellation in the TLS handshake, too: the caller never gets the stream to close it
         await loop.abort(stream)
         raise

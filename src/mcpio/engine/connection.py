@@ -1066,7 +1066,7 @@ class Connection(Answers):
         Stateless revisions have no ping, and every server of one answers ``server/discover`` (VER-03).
         """
         silence, channel = self._silence, self._channel
-        # Where there are exchanges, the peer comes and goes as it likes.
+        # Over HTTP silence is normal: a client need not keep a stream open, and a ping without one would reach nobody.
         if silence is None or self.can_reach is not None:
             return
         if self._outgoing.are_held:
@@ -1244,8 +1244,8 @@ class Connection(Answers):
         else:
             quoted = overlong.head.decode(errors="replace")[:QUOTE]
             self._rebuke(self._code("message too large"), fault, quoted, via)
-        # An exchange stands alone. The input of a channel ends here unless it may resynchronise; the refusal above, and
-        # answers to requests that still run, go out.
+        # One bad HTTP message says nothing about the next one. A peer that breaks the limit of a channel is not read
+        # further, unless ``resync`` skips the line; the refusal above and answers to running requests still go out.
         if not channel.limits.resync and via is None and channel.life is not _CLOSED:
             channel.inbox.clear()
             channel.inbox.ended = channel.end_received = True

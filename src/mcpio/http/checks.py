@@ -244,6 +244,7 @@ def _policy(request: ParsedRequest, checks: Checks) -> HostPolicy:
 def _welcome(request: ParsedRequest, policy: HostPolicy) -> frozenset[str] | tuple[str, ...]:
     if policy.origins is not None:
         return policy.origins
+    # Pages of this server itself. Their scheme is unknown behind a proxy that ends TLS.
     host = (request.host or "").lower()
     return (f"http://{host}", f"https://{host}")
 
@@ -373,6 +374,7 @@ _EVENTS: Final = "text/event-stream"
 _USUAL_ACCEPT: Final = f"{_JSON}, {_EVENTS}"
 _NO_WEIGHT: Final = re.compile(r"q\s*=\s*0(?:\.0*)?")
 _LENGTH_DIGITS: Final = 18
+"""A longer length is over every limit, and ``int`` raises for one of thousands of digits."""
 
 
 # The outcome that equal heads share

@@ -158,9 +158,11 @@ def _table() -> dict[tuple[State, Input], Row]:
     # A client that has asked for nothing is owed no answer.
     row((*resting, State.DRAINING), Input.TIMEOUT, State.CLOSED, Action.CLOSE)
 
+    # Only from the body to the end of the answer does the machine have an exchange that has to be reset.
     row((*before_machine, State.LOOKUP, State.DRAINING), Input.RECV_LOSS, State.CLOSED, Action.CLOSE)
     row(in_machine, Input.RECV_LOSS, State.CLOSED, Action.RESET)
 
+    # A request that has begun is served; ``is_last`` closes the connection after its answer.
     row(resting, Input.SEND_CLOSE, State.CLOSED, Action.CLOSE)
     row((State.HEAD, State.LOOKUP, *in_machine, State.DRAINING), Input.SEND_CLOSE, None)
 

@@ -850,7 +850,8 @@ class HttpServer:
             # It ended while the request came.
             exchange.reject(self.closed_response(session))
         elif exchange.request.method == "POST":
-            # Checked for its head, too, but by exchanges: a broken stream outlives its exchange, to be resumed.
+            # The check of the head counted open exchanges. A broken stream has none, but can still be resumed, and is
+            # held until then: so streams are counted here.
             if len(session.streams) >= self._limits.streams:
                 exchange.reject(TOO_MANY_STREAMS)
             else:

@@ -50,7 +50,8 @@ class TimerKind(IntEnum):
     ENGINE = 0
     """The engine of a session."""
     STREAM = 1
-    """A stream whose answer is not ready, that is quiet, or that no exchange carries."""
+    """The next deadline of a stream: to begin events because the answer is slow (``sse_after``), to break the silence
+    by a comment (``keep_alive``), or, without an exchange, to be forgotten (``resume_within``)."""
     SENT = 2
     """The oldest event that is kept after it was sent."""
     IDLE = 3
