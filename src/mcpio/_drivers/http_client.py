@@ -122,6 +122,7 @@ class HttpPool:
         """Send a request, on an unused connection or a new one."""
         exchange = self._exchanges[head.exchange] = ClientExchange(head, body, self.loop)
         if self._unused:
+            # The one used last, so that connections that a burst opened stay unused until they are closed.
             self._unused.pop().take(exchange)
         else:
             connection = _PooledConnection(self)
@@ -168,6 +169,7 @@ class HttpPool:
                 return await self._open()
             except self._unopenable as error:
                 raise ConnectFailed(f"cannot connect to {origin}: {reason_of(error)}") from error
+        # Only an expired scope leads here: it swallows its own cancellation.
         message = f"cannot connect to {origin} within {limit:g} s"
         raise ConnectFailed(message) from TimeoutError(message)
 
@@ -234,6 +236,7 @@ class _PooledConnection:
                         self._items.append(Reset(exchange.id, self._failure(fault)))
                     is_over = True
                 if not is_over:
+                    # Cancelled: the rest of the response may still come, where that of the next exchange is expected.
                     await self._close()
                 # Free the connection first, so that requests caused by the end of this response can use it.
                 self._pool.finish(exchange, self)
@@ -274,6 +277,7 @@ class _PooledConnection:
         completely, or that may be repeated, is sent again if nothing came back. Leaves the last items in ``_items``.
         """
         if self._stream is not None and self._loop.is_readable(self._stream):
+            # Between two responses there is nothing to read but the end, or bytes that belong to no request.
             await self._close()
         while True:
             is_reused = self._stream is not None

@@ -137,7 +137,8 @@ class ReconnectingAdapter:
             await inner.send(connection)
         except self._loop.broken:
             if connection.phase is Phase.CLOSING:
-                raise
+                raise  # a client that closes has no use for another stream
+            # The task that reads sees the loss as well, and the last answers before it: it goes first.
             with self._loop.scope(FINAL_READ_TIMEOUT):
                 await self._lost.wait()
             if self._inner is inner:
@@ -202,12 +203,14 @@ class ReconnectingAdapter:
                 continue
             self._use(adapter)
             self._has_begun = False
+            # Not awaited: the answers of the handshake are read by this task.
             self._client.driver.runtime.spawn(self._open(adapter))
             return
         self._renewal.give_up(self._restarts.error)
         connection.connection_lost(self._restarts.error, self._loop.now())
 
     def _fail(self, error: McpError) -> None:
+        # At random, or all clients of a server that restarts would come back at the same moments.
         drawn = int.from_bytes(self._client.driver.runtime.entropy(6), "big") / 2**48
         self._restarts.ended(error, self._loop.now(), chance=drawn)
 

@@ -247,7 +247,7 @@ def test_write_goes_on_when_another_host_of_the_same_event_loop_ends() -> None:
     place = Place()
 
     class Slow(MemoryTaskStore):
-        async def write(self, changes: Sequence[StorePut | StoreDelete]) -> list[bool]:  # type: ignore[override]  # async
+        async def write(self, changes: Sequence[StorePut | StoreDelete]) -> list[bool]:  # type: ignore[override]  # an async store
             await place.runtime.sleep(1.0)
             return super().write(changes)
 
