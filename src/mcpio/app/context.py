@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from mcpio.app.runtime import Runtime
     from mcpio.app.server_session import ServerSession
     from mcpio.app.session import Session
-    from mcpio.app.tasks.store import TaskRun
+    from mcpio.app.tasks.receiver import TaskRun
     from mcpio.auth.grant import Grant
     from mcpio.engine.limits import Timeout
     from mcpio.types.asking import (

@@ -11,7 +11,7 @@ from tasked import Host, Mine, Wire
 from mcpio.app.context import Context
 from mcpio.app.runtime import ThreadPool
 from mcpio.app.server import Server
-from mcpio.app.tasks.receiver import TaskOptions, TaskReceiver
+from mcpio.app.tasks.receiver import TaskOptions, TaskReceiver, TaskRun
 from mcpio.app.tasks.store import MemoryTaskStore
 from mcpio.auth.grant import Grant
 from mcpio.engine.limits import Limits
@@ -19,7 +19,7 @@ from mcpio.engine.table import Role
 from mcpio.engine.tasks import TaskChanged, TaskLimits
 from mcpio.errors import LocalProtocolError, NoBackChannel
 from mcpio.testing import ManualCancelled
-from mcpio.types import CallToolResult, ElicitFormRequest, ElicitResult, ElicitSchema, TextContent
+from mcpio.types import CallToolResult, ElicitFormRequest, ElicitResult, ElicitSchema, ListRootsRequest, TextContent
 
 RELATED = "io.modelcontextprotocol/related-task"
 
@@ -410,16 +410,15 @@ def test_interrupted_run_changes_nothing_of_the_resumed_one() -> None:
     mine.link.pair.server.abort()
     mine.link.run()
     ada = mine.connect(principal="ada", era="handshake")
-    tasks: Any = mine.server.tasks
     old, new = (context.task for context in mine.contexts)
-    assert old is not None
+    assert isinstance(old, TaskRun)
     assert new is not None
     new.say("new")
     old.say("old")
     with pytest.raises(LocalProtocolError, match="the task is over"):
-        tasks.note_question(old)
+        old.ask(lambda session: session.request, ListRootsRequest()).send(None)
     with pytest.raises(LocalProtocolError, match="the task is over"):
-        tasks.open_question(old, "q", {"method": "elicitation/create", "params": {}}, None)
+        old.put_question("q", {"method": "elicitation/create", "params": {}}).send(None)
     found = ada.ask("tasks/get", taskId=id)
     assert (found["status"], found["statusMessage"]) == ("working", "new")
 

@@ -10,8 +10,8 @@ from tasked import Host, Wire
 
 from mcpio.app.context import Context, TaskContext, TaskScope
 from mcpio.app.server import Server
-from mcpio.app.tasks.receiver import TaskOptions
-from mcpio.app.tasks.store import DisconnectedSession, MemoryTaskStore, TaskRun
+from mcpio.app.tasks.receiver import DisconnectedSession, TaskOptions, TaskRun
+from mcpio.app.tasks.store import MemoryTaskStore
 from mcpio.errors import LocalProtocolError, NoBackChannel, RequestError
 from mcpio.types import (
     CreateMessageRequest,

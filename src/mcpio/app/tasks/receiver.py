@@ -4,10 +4,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar
 
 import attrs
 
@@ -26,18 +26,16 @@ from mcpio.app.reporting import (
 from mcpio.app.rounds import Leave, without_leaving
 from mcpio.app.runtime import SLOW, OneShot, checked_callback, failure_of, in_steps, is_awaitable, is_fault, is_stopping
 from mcpio.app.tasks.store import (
-    DisconnectedSession,
     MemoryTaskStore,
     Settle,
     TaskHost,
-    TaskRun,
     TaskStorage,
     TaskStore,
-    related,
 )
 from mcpio.auth.grant import Grant
 from mcpio.codec import codec
 from mcpio.engine.payloads import encode
+from mcpio.engine.table import Phase
 from mcpio.engine.tasks import (
     Owner,
     TaskAnswered,
@@ -54,12 +52,26 @@ from mcpio.engine.tasks import (
     TaskStoreFailed,
     TaskTaken,
 )
-from mcpio.errors import CapabilityMissing, ErrorCode, InvalidMessage, LocalProtocolError, NoBackChannel, RequestError
+from mcpio.errors import (
+    CapabilityMissing,
+    ConnectionLost,
+    ErrorCode,
+    InvalidMessage,
+    LocalProtocolError,
+    NoBackChannel,
+    RequestError,
+)
 from mcpio.events import IncomingId, RequestContext, RequestReceived
-from mcpio.methods import METHODS, TASK_EXTENSION_METHODS, declares
+from mcpio.methods import METHODS, declares
 from mcpio.revisions import REV_2025_11_25, REV_2026_07_28, Era, Revision
-from mcpio.types.base import META_MODEL_IMMEDIATE_RESPONSE, META_PROGRESS_TOKEN, TASKS_EXTENSION
-from mcpio.types.features import CallToolRequest, CallToolResult, ClientCapabilities, Implementation
+from mcpio.types.base import META_MODEL_IMMEDIATE_RESPONSE, META_PROGRESS_TOKEN, META_RELATED_TASK, TASKS_EXTENSION
+from mcpio.types.features import (
+    CallToolRequest,
+    CallToolResult,
+    ClientCapabilities,
+    Implementation,
+    ProgressNotification,
+)
 from mcpio.types.tasks import (
     CancelTaskRequest,
     CancelTaskResult,
@@ -89,14 +101,14 @@ from mcpio.types.tasks import (
 if TYPE_CHECKING:
     from mcpio.app.contracts import Handler, HandlerScope, PeerSession
     from mcpio.app.registry.tools import FunctionTool, Tools
-    from mcpio.app.runtime import ThreadPool
+    from mcpio.app.runtime import Spawned, ThreadPool
     from mcpio.types.base import CustomRequest
 
 
 # ------------------------------------------------------------------------------------------------------------ extension
 # Tasks for stateless clients: the extension ``io.modelcontextprotocol/tasks`` of 2026-07-28.
-# The tasks are those of ``mcpio.app.tasks.receiver``, seen in another way. The server decides which calls become tasks,
-# and a task keeps its questions until ``tasks/update`` brings the answers.
+# The tasks are those of the handshake era, seen in another way. The server decides which calls become tasks, and a task
+# keeps its questions until ``tasks/update`` brings the answers.
 
 _CAPABILITY: Final = ("extensions", TASKS_EXTENSION)
 _STATELESS_CODEC: Final = codec(REV_2026_07_28)
@@ -106,107 +118,6 @@ def check_takes_tasks(client: ClientCapabilities | Any) -> None:
     """Raise CapabilityMissing, which is answered by -32021, unless a client declared the extension (XTASK-01)."""
     if not declares(client, _CAPABILITY):
         raise CapabilityMissing(f"the client did not declare the extension {TASKS_EXTENSION}", _CAPABILITY)
-
-
-class Tasks(Protocol):
-    """A server's tasks, as far as stateless clients need them. A ``RequestError`` is the answer to their request."""
-
-    async def begin_stateless(
-        self, scope: HandlerScope, request: CallToolRequest, tool: FunctionTool, *, must: bool
-    ) -> CreatedTask | TaskOutcome:
-        """Run a call as a task, or return its outcome if it may be a plain call and ends soon."""
-
-    async def look(self, scope: HandlerScope, id: str) -> TaskLook:
-        """Return a task with its questions and its outcome."""
-
-    async def answer(self, scope: HandlerScope, id: str, answers: Mapping[str, Any]) -> None:
-        """Answer questions of a task."""
-
-    async def cancel(self, scope: HandlerScope, id: str) -> Task:
-        """Cancel a task."""
-
-
-class TaskExtension:
-    """Serves stateless clients from a server's tasks."""
-
-    def __init__(self, tasks: Tasks, tools: Tools, call: Handler) -> None:
-        """``call`` serves a plain tools/call."""
-        self._tasks = tasks
-        self._tools = tools
-        self._plain_call = call
-        self.handlers: dict[str, Handler] = {
-            "tasks/get": self._get,
-            "tasks/update": self._update,
-            "tasks/cancel": self._cancel,
-        }
-
-    def call(self, scope: HandlerScope, request: CallToolRequest) -> Any:
-        """Serve ``tools/call``: as a task if the tool and the client want that (XTASK-01, XTASK-02).
-
-        ``params.task`` is another revision's, and ignored (XTASK-12).
-        """
-        tool = self._tools.find(request.name, scope)
-        execution = None if tool is None else tool.description.execution
-        support = "forbidden" if execution is None else execution.task_support
-        if support == "required":
-            check_takes_tasks(scope.peer.capabilities)
-        if tool is None or support == "forbidden" or not declares(scope.peer.capabilities, _CAPABILITY):
-            return self._plain_call(scope, request)
-        if tool.becomes_task:
-            return self._until_task(scope, request, tool)
-        return self._as_task(scope, request, tool, must=support == "required")
-
-    async def _until_task(self, scope: Any, request: CallToolRequest, tool: FunctionTool) -> Any:
-        """Run the tool as a plain call until it asks to become a task (XTASK-15)."""
-        flow = scope._own_flow
-        flow.may_become_task = True
-        try:
-            result = self._plain_call(scope, request)
-            return await result if is_awaitable(result) else result
-        except (Leave, BaseExceptionGroup) as error:
-            if not flow.becomes_task or not isinstance(without_leaving(error), Leave):
-                raise
-        return await self._as_task(scope, request, tool, must=True)
-
-    async def _as_task(self, scope: HandlerScope, request: CallToolRequest, tool: FunctionTool, *, must: bool) -> Any:
-        """Run the tool as a task. If it may be a plain call and ends soon, return its result instead."""
-        answer = await self._tasks.begin_stateless(scope, request, tool, must=must)
-        if isinstance(answer, CreatedTask):
-            return answer
-        return _STATELESS_CODEC.decode(result_of(answer), CallToolResult)
-
-    async def _get(self, scope: HandlerScope, request: CustomRequest) -> Mapping[str, Any]:
-        look = await self._tasks.look(scope, self._params(scope, request, TaskReference).task_id)
-        return encode(_STATELESS_CODEC, DetailedTask(**_members_by_status(look)))
-
-    async def _update(self, scope: HandlerScope, request: CustomRequest) -> Mapping[str, Any]:
-        update = self._params(scope, request, TaskUpdate)
-        look = await self._tasks.look(scope, update.task_id)
-        for key, question in look.inputs.items():
-            if key in update.input_responses:
-                _check_answer(key, question, update.input_responses[key])
-        await self._tasks.answer(scope, update.task_id, update.input_responses)
-        return {}
-
-    async def _cancel(self, scope: HandlerScope, request: CustomRequest) -> Mapping[str, Any]:
-        id = self._params(scope, request, TaskReference).task_id
-        try:
-            await self._tasks.cancel(scope, id)
-        except RequestError as error:
-            if "status" not in error.data:
-                raise
-            # It is over, which needs no more (XTASK-10).
-        return {}
-
-    def _params(self, scope: HandlerScope, request: Any, kind: type[Any]) -> Any:
-        """Return the params of a request. Raises RequestError for malformed ones, and CapabilityMissing (XTASK-12)."""
-        check_takes_tasks(scope.peer.capabilities)
-        try:
-            return _STATELESS_CODEC.decode(request.params, kind)
-        except InvalidMessage as error:
-            path = f"params.{error.path}" if error.path else "params"
-            text = f"Invalid params: {path}: {error.reason}"
-            raise RequestError(ErrorCode.INVALID_PARAMS, text, {"path": path}) from None
 
 
 def created_task(task: Task) -> CreatedTask:
@@ -258,6 +169,17 @@ def _members(task: Task) -> dict[str, Any]:
     }
 
 
+def _extension_params(scope: HandlerScope, request: Any, kind: type[Any]) -> Any:
+    """Return the params of a request. Raises RequestError for malformed ones, and CapabilityMissing (XTASK-12)."""
+    check_takes_tasks(scope.peer.capabilities)
+    try:
+        return _STATELESS_CODEC.decode(request.params, kind)
+    except InvalidMessage as error:
+        path = f"params.{error.path}" if error.path else "params"
+        text = f"Invalid params: {path}: {error.reason}"
+        raise RequestError(ErrorCode.INVALID_PARAMS, text, {"path": path}) from None
+
+
 def _check_answer(key: str, question: Mapping[str, Any], answer: Any) -> None:
     """Raise RequestError if an answer does not fit its question."""
     try:
@@ -268,13 +190,236 @@ def _check_answer(key: str, question: Mapping[str, Any], answer: Any) -> None:
         raise RequestError(ErrorCode.INVALID_PARAMS, text, {"path": path}) from None
 
 
+# -------------------------------------------------------------------------------------------------------------- running
+# The work of one task: it outlives the request that began it, and perhaps the session.
+
+T = TypeVar("T")
+
+
+def related(id: str) -> dict[str, Any]:
+    """Return the ``_meta`` of messages that belong to a task (TASK-28)."""
+    return {META_RELATED_TASK: {"taskId": id}}
+
+
+class DisconnectedSession:
+    """The session of a task that was resumed while its requestor was not connected. Using it raises NoBackChannel."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise NoBackChannel("the task was resumed, and its requestor is not connected")
+
+
+class TaskRun:
+    """A running task. Handlers see it as ``Context.task``."""
+
+    __slots__ = (
+        "_open",
+        "_progress",
+        "_receiver",
+        "_wanting",
+        "account",
+        "handle",
+        "host",
+        "id",
+        "is_asking",
+        "is_leased",
+        "is_over",
+        "is_resumed",
+        "owner",
+        "scope",
+        "session",
+        "state",
+        "token",
+        "waiting",
+    )
+
+    id: str
+    """The task's id. A peer that knows it may be able to read the result (TASK-10)."""
+    owner: Owner
+    """The owner of the task; ``None`` for an unauthenticated one."""
+    is_resumed: bool
+    """Whether the work was interrupted before, by the end of its process or host, and runs again."""
+    is_over: bool
+    """Whether the task has reached its final status or expired; its work no longer matters."""
+    is_leased: bool
+    """Whether no other process can have taken the task over. False only while a shared store cannot be reached, with
+    ``TaskOptions(on_lapse="continue")``."""
+
+    def __init__(
+        self,
+        receiver: TaskReceiver,
+        id: str,
+        owner: Owner,
+        host: TaskHost,
+        session: PeerSession | None,
+        token: int | str | None,
+        state: Any,
+        *,
+        account: Hashable,
+        is_resumed: bool = False,
+    ) -> None:
+        self.id = id
+        self.owner = owner
+        self.is_resumed = is_resumed
+        self.is_over = False
+        self.is_leased = True
+        self.account: Hashable = account
+        self.host: TaskHost = host
+        self.session: PeerSession | None = session
+        self.state: Any = state
+        self.token: int | str | None = token
+        self.handle: Spawned | None = None
+        self.scope: HandlerScope | None = None
+        self.waiting: list[HandlerScope] = []
+        """The ``tasks/result`` requests that wait for this task."""
+        self._receiver = receiver
+        self._progress: float | None = None
+        self._wanting: list[OneShot] = []
+        self._open: dict[str, OneShot] = {}
+        self.is_asking: Callable[[], None] = lambda: None
+        """Called when the work asks a stateless requestor."""
+
+    @property
+    def related(self) -> dict[str, Any]:
+        """The ``_meta`` of messages that belong to the task."""
+        return related(self.id)
+
+    def say(self, message: str) -> None:
+        """Set the status message, which clients may show to people. Call it in the loop's thread.
+
+        One of more than 1000 characters is shortened. Does nothing once the task is over. Raises TypeError if it is not
+        a str, and LocalProtocolError if it has a surrogate, which no message can carry.
+        """
+        if not self.is_over:  # another run may go on with the task
+            keeping = self._receiver._keeping
+            keeping.machine.say(self.id, message, now=keeping.now())
+            keeping.pump()
+
+    # For the scope of its handler
+
+    def report(self, message: str, error: BaseException | None, *, kind: Hashable | None = None) -> None:
+        """Report a failure to the operator. See ``FaultReports``."""
+        self._receiver.fault_reports.report(self.host, message, error, kind)
+
+    async def run_in_thread(self, function: Callable[[], T]) -> T:
+        """Run a blocking function in a thread, which counts for the requestor."""
+        return await self._receiver.thread_pool.run(self.host.runtime, self.account, function)
+
+    def report_progress(self, progress: float, total: float | None, message: str | None) -> None:
+        """Report progress under the token of the request that became the task (PROG-07).
+
+        Dropped without a token, if it does not increase, and when the task or the session is over.
+        """
+        session = self.session
+        if self.is_over or self.token is None or session is None or _is_ending(session):
+            return
+        notification = ProgressNotification(self.token, progress, total, message, meta=related(self.id))
+        if self._progress is not None and not progress > self._progress:
+            return
+        # The request that became the task is answered, so its stream is gone; a ``tasks/result`` that waits has one.
+        here = [scope.id for scope in self.waiting if scope.session is session and not scope.cancelled]
+        session.notify(notification, related_to=here[-1] if here else None)
+        self._progress = progress
+
+    async def ask(self, way: Callable[[PeerSession], Callable[..., Any]], request: Any, **call: Any) -> Any:
+        """Send a request to the requestor, once it waits for the result: earlier it cannot be reached (TASK-16).
+
+        ``way`` returns the call that sends the request in a session. If the connection ends before the answer, the
+        request is sent again to the next one that waits (TASK-17).
+        """
+        request = attrs.evolve(request, meta={**request.meta, **related(self.id)})
+        self._check_runs()
+        keeping = self._receiver._keeping
+        keeping.machine.ask(self.id, now=keeping.now())
+        keeping.pump()
+        try:
+            while True:
+                scope = await self._route()
+                try:
+                    return await way(scope.session)(request, related_to=scope.id, **call)
+                except (ConnectionLost, NoBackChannel):
+                    if not _is_ending(scope.session):
+                        raise
+                    self.leave(scope)
+        finally:
+            if not self.is_over:
+                keeping.machine.answered(self.id, now=keeping.now())
+                keeping.pump()
+
+    async def put_question(self, key: str, question: dict[str, Any]) -> Any:
+        """Keep a question in the task until its stateless requestor answers, and return the raw answer.
+
+        One that an interrupted run has asked keeps its key, and the answer that came. Raises LocalProtocolError if the
+        task is over.
+        """
+        self._check_runs()
+        keeping = self._receiver._keeping
+        key = keeping.machine.ask(self.id, keeping.now(), (key, question)) or key
+        self._open[key] = answered = self.host.runtime.one_shot()
+        keeping.pump()
+        self.is_asking()
+        try:
+            return await answered.wait()
+        finally:
+            del self._open[key]
+            if not self.is_over:  # another run may ask for it again
+                keeping.machine.withdraw_question(self.id, key, keeping.now())
+                keeping.pump()
+
+    def _check_runs(self) -> None:
+        # The task itself may go on in another run, at another host, and its questions are not those of this one.
+        if self.is_over:
+            raise LocalProtocolError("the task is over: it can ask no more")
+
+    # For the receiver
+
+    def have_answer(self, key: str, answer: Any) -> None:
+        """Pass on the answer to an open question."""
+        self._open[key].set(answer)
+
+    def join(self, scope: HandlerScope) -> None:
+        """Record that a ``tasks/result`` request waits: requests of the work may go to its session."""
+        self.waiting.append(scope)
+        # All of them: one waiting request carries any number of the task's own.
+        wanting, self._wanting = self._wanting, []
+        for each in wanting:
+            each.set(None)
+
+    def leave(self, scope: HandlerScope) -> None:
+        """Record that the work no longer waits. Further calls do nothing."""
+        self.waiting = [each for each in self.waiting if each is not scope]
+
+    def stop(self) -> None:
+        """Cancel the work at its next wait."""
+        self.is_over = True
+        if self.scope is not None:
+            self.scope._abandon()
+        if self.handle is not None:
+            self.handle.cancel()
+
+    async def _route(self) -> HandlerScope:
+        while True:
+            for scope in reversed(self.waiting):
+                if not scope.cancelled and not _is_ending(scope.session):
+                    return scope
+            wanted = self.host.runtime.one_shot()
+            self._wanting.append(wanted)
+            try:
+                await wanted.wait()
+            finally:
+                self._wanting = [each for each in self._wanting if each is not wanted]
+
+
+def _is_ending(session: PeerSession) -> bool:
+    return session.connection.phase in (Phase.CLOSING, Phase.CLOSED)
+
+
 # ------------------------------------------------------------------------------------------------------------- receiver
 # The receiver of tasks: answers requests at once, and continues their work (2025-11-25).
 # The rules are in ``mcpio.engine.tasks``. This module carries out its effects and events: it writes to a store,
 # runs and cancels the work, and serves the requests about tasks. Both sides use it: a server whose tools run as tasks,
 # and a client that is asked for messages and forms (TASK-31).
-
-T = TypeVar("T")
 
 Work: TypeAlias = Callable[[TaskRun], Any]
 """Runs a task: returns the typed result of its request, or an awaitable of it."""
@@ -511,44 +656,6 @@ class TaskReceiver:
             raise NoBackChannel("the session is over: no task can begin in it")
         return run, task
 
-    # For the work
-
-    def say(self, run: TaskRun, message: str) -> None:
-        """Set the status message of a task. Does nothing if this run of it is over: another may go on with it."""
-        if not run.is_over:
-            self._machine.say(run.id, message, now=self._keeping.now())
-            self._keeping.pump()
-
-    def note_question(self, run: TaskRun) -> None:
-        """Record that the work waits for its requestor. Raises LocalProtocolError if the task has ended."""
-        _check_runs(run)
-        self._machine.ask(run.id, now=self._keeping.now())
-        self._keeping.pump()
-
-    def note_answer(self, run: TaskRun) -> None:
-        """Record that the work no longer waits."""
-        if not run.is_over:
-            self._machine.answered(run.id, now=self._keeping.now())
-            self._keeping.pump()
-
-    def open_question(self, run: TaskRun, key: str, question: dict[str, Any], answered: OneShot) -> str:
-        """Record a question for a stateless requestor, and return its key in the task.
-
-        One that an interrupted run has asked keeps its key, and the answer that came.
-        Raises LocalProtocolError if the task is over.
-        """
-        _check_runs(run)
-        name = self._machine.ask(run.id, self._keeping.now(), (key, question)) or key
-        run.expect(name, answered)
-        self._keeping.pump()
-        return name
-
-    def close_question(self, run: TaskRun, key: str) -> None:
-        """Record that the work no longer waits for an answer. Another run may ask for it again."""
-        if not run.is_over:
-            self._machine.withdraw_question(run.id, key, self._keeping.now())
-            self._keeping.pump()
-
     # For subscriptions
 
     def watch(self, ids: Iterable[str], callback: Callable[[str], None]) -> None:
@@ -597,10 +704,6 @@ class TaskReceiver:
     async def look(self, scope: HandlerScope, id: str) -> TaskLook:
         """Return a task of the request's owner with its questions and its outcome. Raises RequestError without one."""
         return await self._keeping.look(scope.session.driver.runtime, self._owner(scope), id)
-
-    async def answer(self, scope: HandlerScope, id: str, answers: Mapping[str, Any]) -> None:
-        """Answer questions of a task of the request's owner, in this process or another."""
-        await self._keeping.answer(scope.session.driver.runtime, self._owner(scope), id, answers)
 
     async def _result(self, scope: HandlerScope, request: GetTaskPayloadRequest) -> GetTaskPayloadResult:
         id, owner = request.task_id, self._owner(scope)
@@ -801,12 +904,6 @@ class TaskReceiver:
         return owner
 
 
-def _check_runs(run: TaskRun) -> None:
-    # The task itself may go on in another run, at another host, and its questions are not those of this one.
-    if run.is_over:
-        raise LocalProtocolError("the task is over: it can ask no more")
-
-
 def _encoded_result(result: Any, method: str) -> dict[str, Any]:
     """Return a result as it would have been sent. Raises TypeError or LocalProtocolError if it is invalid."""
     wanted = METHODS[method].result_type
@@ -865,9 +962,13 @@ class ToolTasks(TaskReceiver):
         """
         super().__init__(options, thread_pool, page_size=page_size, resume=self._work_again, settle=settle)
         self.handlers[_CALL] = self._call
-        self._stateless: TaskExtension | None = None
-        for method in TASK_EXTENSION_METHODS:
-            self.handlers[method] = self._in_both_eras(method, self.handlers.get(method))
+        extension: dict[str, Handler] = {
+            "tasks/get": self._get_stateless,
+            "tasks/update": self._update,
+            "tasks/cancel": self._cancel_stateless,
+        }
+        for method, handler in extension.items():
+            self.handlers[method] = partial(self._serve_in_era, method, handler, self.handlers.get(method))
         self._tools = tools
         self._plain_call = call
         self._work_call = work
@@ -884,24 +985,77 @@ class ToolTasks(TaskReceiver):
         """Whether calls of some tool may be tasks."""
         return any(_support(tool) != "forbidden" for tool in self._tools.everything())
 
-    @property
-    def extension(self) -> TaskExtension:
-        """The tasks as stateless clients see them, loaded with the first of these."""
-        if self._stateless is None:
-            self._stateless = TaskExtension(self, self._tools, self._plain_call)
-        return self._stateless
+    def _serve_in_era(
+        self, method: str, stateless: Handler, handshake: Handler | None, scope: HandlerScope, request: Any
+    ) -> Any:
+        """Serve a request about tasks by the handler of the client's era."""
+        if scope.peer.era is Era.STATELESS:
+            return stateless(scope, request)
+        if handshake is None or scope.peer.revision is not REV_2025_11_25:
+            raise RequestError(ErrorCode.METHOD_NOT_FOUND, f"Method not found: {method}")
+        return handshake(scope, request)
 
-    def _in_both_eras(self, method: str, handler: Handler | None) -> Handler:
-        def serve(scope: HandlerScope, request: Any) -> Any:
-            if scope.peer.era is Era.STATELESS:
-                return self.extension.handlers[method](scope, request)
-            if handler is None or scope.peer.revision is not REV_2025_11_25:
-                raise RequestError(ErrorCode.METHOD_NOT_FOUND, f"Method not found: {method}")
-            return handler(scope, request)
+    # Stateless clients
 
-        return serve
+    def _call_stateless(self, scope: HandlerScope, request: CallToolRequest) -> Any:
+        """Serve ``tools/call``: as a task if the tool and the client want that (XTASK-01, XTASK-02).
 
-    async def begin_stateless(
+        ``params.task`` is another revision's, and ignored (XTASK-12).
+        """
+        tool = self._tools.find(request.name, scope)
+        support = "forbidden" if tool is None else _support(tool)
+        if support == "required":
+            check_takes_tasks(scope.peer.capabilities)
+        if tool is None or support == "forbidden" or not declares(scope.peer.capabilities, _CAPABILITY):
+            return self._plain_call(scope, request)
+        if tool.becomes_task:
+            return self._until_task(scope, request, tool)
+        return self._as_task(scope, request, tool, must=support == "required")
+
+    async def _until_task(self, scope: Any, request: CallToolRequest, tool: FunctionTool) -> Any:
+        """Run the tool as a plain call until it asks to become a task (XTASK-15)."""
+        flow = scope._own_flow
+        flow.may_become_task = True
+        try:
+            result = self._plain_call(scope, request)
+            return await result if is_awaitable(result) else result
+        except (Leave, BaseExceptionGroup) as error:
+            if not flow.becomes_task or not isinstance(without_leaving(error), Leave):
+                raise
+        return await self._as_task(scope, request, tool, must=True)
+
+    async def _as_task(self, scope: HandlerScope, request: CallToolRequest, tool: FunctionTool, *, must: bool) -> Any:
+        """Run the tool as a task. If it may be a plain call and ends soon, return its result instead."""
+        answer = await self._begin_stateless(scope, request, tool, must=must)
+        if isinstance(answer, CreatedTask):
+            return answer
+        return _STATELESS_CODEC.decode(result_of(answer), CallToolResult)
+
+    async def _get_stateless(self, scope: HandlerScope, request: CustomRequest) -> Mapping[str, Any]:
+        look = await self.look(scope, _extension_params(scope, request, TaskReference).task_id)
+        return encode(_STATELESS_CODEC, DetailedTask(**_members_by_status(look)))
+
+    async def _update(self, scope: HandlerScope, request: CustomRequest) -> Mapping[str, Any]:
+        update = _extension_params(scope, request, TaskUpdate)
+        look = await self.look(scope, update.task_id)
+        for key, question in look.inputs.items():
+            if key in update.input_responses:
+                _check_answer(key, question, update.input_responses[key])
+        runtime = scope.session.driver.runtime
+        await self._keeping.answer(runtime, self._owner(scope), update.task_id, update.input_responses)
+        return {}
+
+    async def _cancel_stateless(self, scope: HandlerScope, request: CustomRequest) -> Mapping[str, Any]:
+        id = _extension_params(scope, request, TaskReference).task_id
+        try:
+            await self.cancel(scope, id)
+        except RequestError as error:
+            if "status" not in error.data:
+                raise
+            # It is over, which needs no more (XTASK-10).
+        return {}
+
+    async def _begin_stateless(
         self, scope: HandlerScope, request: CallToolRequest, tool: FunctionTool, *, must: bool
     ) -> CreatedTask | TaskOutcome:
         """Turn a stateless client's call into a task, and return it.
@@ -941,7 +1095,7 @@ class ToolTasks(TaskReceiver):
     def _call(self, scope: HandlerScope, request: CallToolRequest) -> Any:
         """Serve ``tools/call``: as a task if the request asks for one, otherwise as usual (TASK-07)."""
         if scope.peer.era is Era.STATELESS:
-            return self.extension.call(scope, request)
+            return self._call_stateless(scope, request)
         tool = self._tools.find(request.name, scope)
         support = "optional" if tool is None else _support(tool)
         if tool is None or not self.wants_task(scope, request):
