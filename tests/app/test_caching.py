@@ -54,7 +54,7 @@ class Layers:
     """A caching layer over a server that answers with what the test says; ``sent`` are the requests that reached it."""
 
     def __init__(self, shared: ResultCache | None = None) -> None:
-        self.layer = CachingLayer(shared)
+        self.layer: Any = CachingLayer(shared)
         self.now = 100.0
         self.sent: list[Any] = []
         self.answer: Any = None

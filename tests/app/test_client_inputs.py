@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -67,13 +68,9 @@ class Scope:
         self.cancelled = True
 
 
-class Call:
-    """What the layer knows of the call: its client; the caller did not say how many rounds it allows."""
-
-    rounds = None
-
-    def __init__(self, session: Any) -> None:
-        self.session = session
+def call_of(client: Any) -> Any:
+    """Return what the layer knows of a call: its client; the caller did not say how many rounds it allows."""
+    return SimpleNamespace(session=client, rounds=None)
 
 
 class Asked:
@@ -107,10 +104,10 @@ class Asked:
         return self.scopes[-1]
 
     def start(self, request: Any = CALL, most: int = 10) -> Wait[Any]:
-        return Wait(self.runtime, send_in_rounds(most, Call(self), request, self._send), self.runtime.run)
+        return Wait(self.runtime, send_in_rounds(most, call_of(self), request, self._send), self.runtime.run)
 
     def do(self, request: Any = CALL, most: int = 10) -> Any:
-        return self.runtime.complete(send_in_rounds(most, Call(self), request, self._send))
+        return self.runtime.complete(send_in_rounds(most, call_of(self), request, self._send))
 
     async def _send(self, request: Any) -> Any:
         self.sent.append(request)
@@ -159,7 +156,7 @@ def test_parallel_calls_have_each_their_own_state_and_answers() -> None:
         return InputRequiredResult({f"who {request.name}": WHO}, f"state {request.name}")
 
     calls = [
-        Wait(asked.runtime, send_in_rounds(10, Call(asked), CallToolRequest(name), send), asked.runtime.run)
+        Wait(asked.runtime, send_in_rounds(10, call_of(asked), CallToolRequest(name), send), asked.runtime.run)
         for name in ("a", "b")
     ]
     for name in ("b", "a"):

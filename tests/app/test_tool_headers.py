@@ -25,7 +25,7 @@ class Layers:
     """A layer over a server that gives ``results`` in turn."""
 
     def __init__(self, *results: Any) -> None:
-        self.layer = ToolHeaders()
+        self.layer: Any = ToolHeaders()
         self.session = self
         self.sent: list[Any] = []
         self._results = list(results)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Hashable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from mcpio._checks import is_count
 from mcpio.codec import codec
@@ -16,7 +16,7 @@ from mcpio.revisions import REV_2026_07_28
 from mcpio.types.base import CacheableResult
 
 if TYPE_CHECKING:
-    from mcpio.app.contracts import CallNext
+    from mcpio.app.contracts import CallNext, SentCall
 
 CacheKey = tuple[str, bytes]
 """A method, and its params without ``_meta`` as JSON."""
@@ -138,21 +138,6 @@ class ResultCache:
             self.drop(method)
 
 
-class CachingCall(Protocol):
-    """An ``OutgoingCall``, as far as the cache needs it."""
-
-    @property
-    def method(self) -> str:
-        """The method of the request."""
-
-    @property
-    def fresh(self) -> bool | None:
-        """Whether the caller wants no cached result."""
-
-    def now(self) -> float:
-        """Return the time in seconds."""
-
-
 class CachingLayer:
     """The innermost layer around requests of ``CACHEABLE`` methods; answers what is fresh (CACHE-03 to CACHE-07).
 
@@ -164,7 +149,7 @@ class CachingLayer:
         self._own = ResultCache()
         self._shared = self._own if shared is None else shared
 
-    async def __call__(self, call: CachingCall, request: Any, call_next: CallNext) -> Any:
+    async def __call__(self, call: SentCall, request: Any, call_next: CallNext) -> Any:
         """Return a fresh result, or send the request and keep its result as long as that says."""
         method = call.method
         if not isinstance(request, METHODS[method].params_type) or carries_input(request):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import attrs
 
+from mcpio.app.contracts import ClientSession
 from mcpio.app.runtime import failure_of, is_awaitable, is_fault, settled
 from mcpio.codec import codec
 from mcpio.engine.payloads import method_to_send
@@ -22,10 +23,8 @@ from mcpio.revisions import REV_2026_07_28
 from mcpio.types.base import InputRequiredResult
 
 if TYPE_CHECKING:
-    from mcpio.app.contracts import CallNext, Handler
-    from mcpio.app.runtime import Driver, OneShot, Spawned
-    from mcpio.engine.client import ClientConnection
-    from mcpio.events import Peer
+    from mcpio.app.contracts import CallNext, Handler, SentCall
+    from mcpio.app.runtime import OneShot, Spawned
     from mcpio.types.base import InputRequest, InputResponse
 
 __all__ = ["ROUNDS", "AskedClient", "answers_to", "send_in_rounds"]
@@ -39,20 +38,8 @@ LATEST: Final = 1.0
 """The most seconds before a request that only carries state is sent again."""
 
 
-class AskedClient(Protocol):
+class AskedClient(ClientSession, Protocol):
     """A client, as far as its rounds need it."""
-
-    @property
-    def connection(self) -> ClientConnection:
-        """The engine, whose capabilities decide which questions the server may ask."""
-
-    @property
-    def driver(self) -> Driver:
-        """The driver that carries the session."""
-
-    @property
-    def server(self) -> Peer:
-        """The server, as it described itself."""
 
     _answering: set[Round]
     _new_scope: Callable[[Any, RequestReceived], Any]
@@ -63,19 +50,7 @@ class AskedClient(Protocol):
     def _forget_handler(self, key: Hashable) -> None: ...
 
 
-class RoundsCall(Protocol):
-    """An ``OutgoingCall``, as far as its rounds need it."""
-
-    @property
-    def session(self) -> AskedClient:
-        """The client."""
-
-    @property
-    def rounds(self) -> int | None:
-        """How many rounds the caller allows; ``None`` if it did not say."""
-
-
-async def send_in_rounds(usual: int, call: RoundsCall, request: Any, call_next: CallNext) -> Any:
+async def send_in_rounds(usual: int, call: SentCall, request: Any, call_next: CallNext) -> Any:
     """Send a request, answer the server's questions, and send it again until the result is complete.
 
     A client's layer, for at most ``usual`` rounds unless the caller said how many. With 0 an ``InputRequiredResult`` is
@@ -89,7 +64,8 @@ async def send_in_rounds(usual: int, call: RoundsCall, request: Any, call_next: 
         Exception: The exception of a callback, such as SamplingRejected. Nothing is sent then (MRTR-13).
 
     """
-    client, most = call.session, usual if call.rounds is None else call.rounds
+    client: AskedClient = call.session
+    most = usual if call.rounds is None else call.rounds
     result = await call_next(request)
     pauses = 0
     for _ in range(most):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import attrs
 
@@ -18,7 +18,7 @@ from mcpio.types.content import TextContent
 from mcpio.types.features import CallToolRequest, ListToolsResult, Tool
 
 if TYPE_CHECKING:
-    from mcpio.app.contracts import CallNext
+    from mcpio.app.contracts import CallNext, SentCall
     from mcpio.app.runtime import OneShot, Runtime
     from mcpio.app.schema.builder import Converter
     from mcpio.types.features import CallToolResult
@@ -212,21 +212,6 @@ class ResultChecks:
 # The header fields that repeat arguments of tools, as a client over HTTP learns them from lists (HDR-06, HDR-10).
 
 
-class ToolLister(Protocol):
-    """A client, as far as its tools can be listed."""
-
-    def tools(self, *, fresh: bool | None = None) -> AsyncIterator[Tool]:
-        """Iterate over all tools."""
-
-
-class HeaderCall(Protocol):
-    """An ``OutgoingCall``, as far as the headers of tools need it."""
-
-    @property
-    def session(self) -> ToolLister:
-        """The client."""
-
-
 HEADER_BYTES: Final = 4 << 20
 """About how many bytes of annotated properties of all tools of one server are remembered."""
 
@@ -242,7 +227,7 @@ class ToolHeaders:
         """Return the annotated arguments of a tool; none for a tool that was not listed."""
         return self._headers.get(name, ())
 
-    async def __call__(self, call: HeaderCall, request: Any, call_next: CallNext) -> Any:
+    async def __call__(self, call: SentCall, request: Any, call_next: CallNext) -> Any:
         """Send the request. A call that is refused for its headers is sent again after a look at the list, once."""
         try:
             result = await call_next(request)

@@ -18,8 +18,9 @@ from mcpio.types.base import CacheScope
 
 if TYPE_CHECKING:
     from mcpio.app.runtime import Driver
+    from mcpio.engine.client import ClientConnection
     from mcpio.engine.limits import Timeout
-    from mcpio.events import IncomingId, RequestContext, RequestReceived
+    from mcpio.events import IncomingId, Peer, RequestContext, RequestReceived
 
 
 # ------------------------------------------------------------------------------------------------------- input required
@@ -179,6 +180,45 @@ class PeerSession(Requester, Protocol):
         """Send a notification."""
 
 
+class ClientSession(PeerSession, Protocol):
+    """A client, as its layers and listeners see it."""
+
+    @property
+    def connection(self) -> ClientConnection:
+        """The engine."""
+
+    @property
+    def server(self) -> Peer:
+        """The server, as it described itself."""
+
+
+class SentCall(Protocol):
+    """An ``OutgoingCall``, as the client's own layers see it."""
+
+    @property
+    def method(self) -> str:
+        """The method of the request."""
+
+    @property
+    def session(self) -> Any:
+        """The client."""
+
+    @property
+    def retry(self) -> bool | None:
+        """Whether the caller allows it to be sent again."""
+
+    @property
+    def fresh(self) -> bool | None:
+        """Whether the caller wants no cached result."""
+
+    @property
+    def rounds(self) -> int | None:
+        """How many rounds the caller allows; ``None`` if it did not say."""
+
+    def now(self) -> float:
+        """Return the time in seconds."""
+
+
 class HandlerScope(Protocol):
     """The scope of a request, as far as what serves the request needs it."""
 
@@ -293,32 +333,14 @@ def require_scopes(principal: Any, scopes: frozenset[str]) -> None:
         raise InsufficientScope(scopes)
 
 
-class _Scoped(Protocol):
-    """The server, as far as its rules need it."""
-
-    @property
-    def tools(self) -> Any:
-        """The tools."""
-
-    @property
-    def resources(self) -> Any:
-        """The resources and templates."""
-
-    @property
-    def prompts(self) -> Any:
-        """The prompts."""
-
-    def skill_named(self, request: Any) -> Any:
-        """Return the skill that a request names, or is about a directory of; ``None`` without one."""
-
-
 class ScopeRules:
     """The scopes that requests to one server need. A request without a grant has no scopes."""
 
-    __slots__ = ("_methods", "_server")
+    __slots__ = ("_entry_of", "_methods")
 
-    def __init__(self, server: _Scoped) -> None:
-        self._server = server
+    def __init__(self, entry_of: Callable[[str, Any], Any]) -> None:
+        """``entry_of`` returns the entry that a request of a method names, ``None`` without one."""
+        self._entry_of = entry_of
         self._methods: dict[str, frozenset[str] | Callable[[Any], Iterable[str]]] = {}
 
     def require(self, method: str, scopes: Scopes) -> None:
@@ -330,34 +352,13 @@ class ScopeRules:
 
         ``scope`` makes the scope of the request. What the request may not see needs no scopes: it does not exist.
         """
-        entry = self._entry(method, request)
+        entry = self._entry_of(method, request)
         if entry is not None and entry.endpoint.visible is not None and not entry.endpoint.is_visible(scope()):
             return
         needed = _scopes_for(self._methods.get(method), request)
         if entry is not None:
             needed |= _scopes_for(entry.endpoint.scopes, request)
         require_scopes(principal, needed)
-
-    def _entry(self, method: str, request: Any) -> Any:
-        """Return the entry that a request names, ``None`` without one."""
-        server = self._server
-        match method:
-            case "tools/call":
-                return server.tools.find(request.name)
-            case "prompts/get":
-                return server.prompts.find(request.name)
-            case "resources/read" | "resources/subscribe":
-                entry = server.resources.find(request.uri)
-                return None if entry is None else entry[0]
-            case "completion/complete":
-                reference = request.ref
-                if hasattr(reference, "uri"):
-                    return server.resources.templates.find(reference.uri)
-                return server.prompts.find(reference.name)
-            case "skills/get" | "resources/directory/read":
-                return server.skill_named(request)
-            case _:
-                return None
 
 
 def hidden_in(registry: Iterable[Any], scope: HandlerScope) -> frozenset[int]:

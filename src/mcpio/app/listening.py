@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Hashable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Hashable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from types import TracebackType
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, Self, TypeAlias
 
 import attrs
 
+from mcpio.app.contracts import ClientSession
 from mcpio.app.runtime import Turns
 from mcpio.app.session import Waiter
 from mcpio.engine.limits import DEFAULT
@@ -43,9 +44,8 @@ from mcpio.types.features import (
 
 if TYPE_CHECKING:
     from mcpio.app.reconnection import SessionReconnector
-    from mcpio.app.runtime import Driver, OneShot, Spawned
-    from mcpio.engine.client import ClientConnection
-    from mcpio.events import OutgoingId, Peer
+    from mcpio.app.runtime import OneShot, Spawned
+    from mcpio.events import OutgoingId
 
 __all__ = [
     "MOST_CHANGES",
@@ -115,20 +115,8 @@ def _is_offered(wanted: SubscriptionFilter, capabilities: Any) -> bool:
 Send: TypeAlias = "Callable[[], Awaitable[Any]]"
 
 
-class ListeningClient(Protocol):
+class ListeningClient(ClientSession, Protocol):
     """A client, as far as listening needs it."""
-
-    @property
-    def connection(self) -> ClientConnection:
-        """The engine."""
-
-    @property
-    def driver(self) -> Driver:
-        """The driver that carries the session."""
-
-    @property
-    def server(self) -> Peer:
-        """The server, as it described itself."""
 
     @property
     def era(self) -> Era | None:
@@ -136,9 +124,6 @@ class ListeningClient(Protocol):
 
     def check_open(self) -> None:
         """Raise NoBackChannel if the connection is closing or closed."""
-
-    def request(self, request: Any) -> Coroutine[Any, Any, Any]:
-        """Send a request and return its typed result."""
 
     _reconnector: SessionReconnector | None
 

@@ -16,15 +16,12 @@ import attrs
 
 from mcpio.app.context import Context, MountedContext
 from mcpio.app.contracts import MountedStates
+from mcpio.app.server_session import ServedBy
 
 if TYPE_CHECKING:
-    from mcpio.app.contracts import Handler, Middleware, ScopeRules
-    from mcpio.app.registry.base import RegisteredFunction, Registry
-    from mcpio.app.registry.prompts import Completions, Prompts
-    from mcpio.app.registry.resources import Resources
-    from mcpio.app.registry.tools import Tools
+    from mcpio.app.contracts import Handler
+    from mcpio.app.registry.base import Registry
     from mcpio.app.skills import Skills
-    from mcpio.types.features import Implementation
 
 
 # ------------------------------------------------------------------------------------------------------------ gathering
@@ -127,26 +124,15 @@ def _prefix(server: str) -> str:
 # Mounted servers: what one server offers, offered by another too, under a prefix.
 
 
-class MountingServer(Protocol):
+class MountingServer(ServedBy, Protocol):
     """A ``Server``, as far as mounting needs it."""
 
-    info: Implementation
     lifespan: Callable[[Any], AbstractAsyncContextManager[Any]] | None
-    tools: Tools
-    prompts: Prompts
-    resources: Resources
-    completions: Completions
+    mounts: tuple[Mount, ...]
 
     @property
     def skills(self) -> Skills:
         """Its skills."""
-
-    middlewares: tuple[Middleware, ...]
-    scope_rules: ScopeRules | None
-    mounts: tuple[Mount, ...]
-
-    def heed(self, endpoint: RegisteredFunction) -> None:
-        """Check requests for the scopes that a function needs."""
 
 
 S = TypeVar("S", bound=MountingServer)

@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from enum import Enum, auto
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import Any, Final, Protocol
 
 import attrs
 
+from mcpio.app.contracts import ClientSession
 from mcpio.app.runtime import BroadcastEvent, check_nothing_waits, checked_callback, failure_of
 from mcpio.engine.limits import DEFAULT, Default, Timeout
 from mcpio.engine.payloads import method_to_send
@@ -23,23 +24,11 @@ from mcpio.events import CloseReason
 from mcpio.methods import Kind
 from mcpio.types.features import EmptyResult, SetLevelRequest, SubscribeRequest, UnsubscribeRequest
 
-if TYPE_CHECKING:
-    from mcpio.app.runtime import Driver
-    from mcpio.engine.client import ClientConnection
-
 __all__ = ["Reconnectable", "SessionReconnector"]
 
 
-class Reconnectable(Protocol):
+class Reconnectable(ClientSession, Protocol):
     """A client, as its reconnector sees it."""
-
-    @property
-    def connection(self) -> ClientConnection:
-        """The engine: a connection that ``reopens``."""
-
-    @property
-    def driver(self) -> Driver:
-        """The driver that carries the session."""
 
     async def initialize(self) -> None:
         """Perform the handshake."""

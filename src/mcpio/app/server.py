@@ -534,13 +534,29 @@ class Server:
         if endpoint.scopes is not None:
             self._need_scopes()
 
-    def skill_named(self, request: Any) -> Any:
-        """Return the entry of the skill that a request names. Called for requests of the skills extension."""
-        return None if self._skills is None else self._skills.named(request)
+    def _entry_of(self, method: str, request: Any) -> Any:
+        """Return the entry that a request names, ``None`` without one."""
+        match method:
+            case "tools/call":
+                return self.tools.find(request.name)
+            case "prompts/get":
+                return self.prompts.find(request.name)
+            case "resources/read" | "resources/subscribe":
+                entry = self.resources.find(request.uri)
+                return None if entry is None else entry[0]
+            case "completion/complete":
+                reference = request.ref
+                if hasattr(reference, "uri"):
+                    return self.resources.templates.find(reference.uri)
+                return self.prompts.find(reference.name)
+            case "skills/get" | "resources/directory/read":
+                return None if self._skills is None else self._skills.named(request)
+            case _:
+                return None
 
     def _need_scopes(self) -> ScopeRules:
         if self.scope_rules is None:
-            self.scope_rules = ScopeRules(self)
+            self.scope_rules = ScopeRules(self._entry_of)
             for parent in self._mounted_in:
                 parent._need_scopes()
         return self.scope_rules

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from mcpio.app.changes import Audience
     from mcpio.app.contracts import InputRequired, Middleware, ScopeRules
     from mcpio.app.pagination import KeptPages
+    from mcpio.app.registry.base import RegisteredFunction
     from mcpio.app.registry.prompts import Completions, Prompts
     from mcpio.app.registry.resources import Resources
     from mcpio.app.registry.tools import Tools
@@ -101,6 +102,9 @@ class ServedBy(Protocol):
 
     def forget(self, session: ServerSession) -> None:
         """Remove a session that has ended."""
+
+    def heed(self, endpoint: RegisteredFunction) -> None:
+        """Check requests for the scopes that a function needs."""
 
 
 class ServerSession(Session):

@@ -10,7 +10,7 @@ import base64
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import copy
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, Unpack
+from typing import Any, Final, Protocol, TypeVar, Unpack
 from urllib.parse import quote
 
 import attrs
@@ -22,8 +22,9 @@ from mcpio.app.file_access import OPENERS
 from mcpio.app.frontmatter import frontmatter_text, is_skill_name, yaml_package
 from mcpio.app.registry.base import Edition, Mounted, RegisteredFunction, Registry, UnsafePath, path_segments
 from mcpio.app.registry.registration import AccessOptions, ResourceOptions, checked_uri, make_resource, restrict
-from mcpio.app.registry.resources import FunctionResource, Resources, not_found
+from mcpio.app.registry.resources import FunctionResource, not_found
 from mcpio.app.runtime import when_ready
+from mcpio.app.server_session import ServedBy
 from mcpio.errors import ErrorCode, RequestError
 from mcpio.types.content import BlobResourceContents, TextResourceContents
 from mcpio.types.features import Resource
@@ -36,9 +37,6 @@ from mcpio.types.skills import (
     ReadDirectoryResult,
     SkillEntry,
 )
-
-if TYPE_CHECKING:
-    from mcpio.app.contracts import Handler
 
 __all__ = ["MOST_IN_PAGE", "FolderScan", "SharedFile", "SkillFault", "SkillFolder", "SkillTree", "Skills"]
 
@@ -119,22 +117,12 @@ class SkillFolder(Protocol):
         """Return the bytes of a file and their digest; ``None`` if there is no such file."""
 
 
-class SkillServer(Protocol):
+class SkillServer(ServedBy, Protocol):
     """A ``Server``, as far as its skills need it."""
-
-    resources: Resources
-    handlers: dict[str, Handler]
-    scope_rules: Any
 
     @property
     def is_selective(self) -> bool:
         """Whether what is listed depends on the request."""
-
-    def notify_resource_updated(self, uri: str, *, within: str | Iterable[str] = ()) -> int:
-        """Notify the subscribers of a resource."""
-
-    def heed(self, endpoint: RegisteredFunction) -> None:
-        """Check requests for the scopes that a function needs."""
 
     def _adopt(self, endpoint: RegisteredFunction) -> None: ...
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Coroutine, Hashable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Protocol, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import attrs
 
@@ -25,30 +25,17 @@ from mcpio.types.features import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mcpio.app.changes import Audience
-    from mcpio.app.contracts import ScopeRules
-    from mcpio.app.registry.resources import Resources
     from mcpio.app.runtime import Driver, OneShot
+    from mcpio.app.server_session import ServedBy
     from mcpio.app.tasks.receiver import ToolTasks
     from mcpio.engine.limits import Limits
-    from mcpio.engine.options import Options
     from mcpio.types.features import ServerCapabilities
 
 __all__ = ["Subscription", "honoured_of", "serve_listen"]
 
 
-class ListenedServer(Protocol):
-    """A server, as far as its subscriptions need it."""
-
-    audience: Audience
-    options: Options
-    resources: Resources
-    scope_rules: ScopeRules | None
-    tasks: ToolTasks | None
-
-
 def serve_listen(
-    scope: Any, request: SubscriptionsListenRequest, server: ListenedServer
+    scope: Any, request: SubscriptionsListenRequest, server: ServedBy
 ) -> Coroutine[Any, Any, SubscriptionsListenResult]:
     """Serve a listen request until the client, the connection or the server ends it, or the client's token expires.
 
@@ -101,7 +88,7 @@ class Subscription:
     driver: Driver
     """The driver that carries its notifications."""
 
-    def __init__(self, scope: Any, server: ListenedServer, honoured: SubscriptionFilter) -> None:
+    def __init__(self, scope: Any, server: ServedBy, honoured: SubscriptionFilter) -> None:
         """Take a place among the listeners, until ``run`` has ended. Raises RequestError beyond the limits."""
         limits, session = server.options.limits, scope.session
         self.driver = session.driver
@@ -233,7 +220,7 @@ class Subscription:
             self._signal.set(None)
 
 
-def _may_watch(server: ListenedServer, scope: Any, uri: str) -> bool:
+def _may_watch(server: ServedBy, scope: Any, uri: str) -> bool:
     """Whether a resource exists for a client, and its token has the scopes that a subscription needs (AUTH-34)."""
     if server.resources.find(uri, scope) is None:
         return False

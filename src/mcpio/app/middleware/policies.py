@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Collection, Hashable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from weakref import WeakSet, ref
 
 from mcpio._checks import called, is_amount, is_count, required
@@ -25,9 +25,7 @@ from mcpio.types.features import CallToolRequest, CallToolResult
 
 if TYPE_CHECKING:
     from mcpio.app.changes import Changed
-    from mcpio.app.contracts import CallNext, Middleware
-    from mcpio.app.runtime import Driver
-    from mcpio.types.features import Tool
+    from mcpio.app.contracts import CallNext, Middleware, SentCall
 
 
 # ------------------------------------------------------------------------------------------------------------- limiting
@@ -477,31 +475,6 @@ def _is_kept(ctx: Any, result: Any) -> bool:
 # Retries of a client's own requests, where they help and do no harm (A35 to A37).
 
 
-class _ToolSession(Protocol):
-    @property
-    def driver(self) -> Driver:
-        """The driver that carries the session."""
-
-    async def tool(self, name: str) -> Tool | None:
-        """Return a tool as the server describes it."""
-
-
-class RetriableCall(Protocol):
-    """An ``OutgoingCall``, as far as ``Retry`` needs it."""
-
-    @property
-    def method(self) -> str:
-        """The method of the request."""
-
-    @property
-    def retry(self) -> bool | None:
-        """Whether the caller allows it to be sent again."""
-
-    @property
-    def session(self) -> _ToolSession:
-        """The client."""
-
-
 READING: Final = frozenset(
     {
         "ping",
@@ -541,7 +514,7 @@ class Retry:
         self.policy = required("policy", policy, Backoff)
         self.trust_annotations = trust_annotations
 
-    async def __call__(self, call: RetriableCall, request: Any, call_next: CallNext) -> Any:
+    async def __call__(self, call: SentCall, request: Any, call_next: CallNext) -> Any:
         """Send the request, and repeat it as the policy says."""
         attempt = 0
         while True:
@@ -554,14 +527,14 @@ class Retry:
             await call.session.driver.runtime.sleep(delay)
             attempt += 1
 
-    async def _delay(self, call: RetriableCall, request: Any, attempt: int, error: McpError) -> float | None:
+    async def _delay(self, call: SentCall, request: Any, attempt: int, error: McpError) -> float | None:
         chance = 0.0
         if self.policy.jitter:
             chance = int.from_bytes(call.session.driver.runtime.entropy(6), "big") / 2**48
         delay = self.policy.next_delay(attempt, error, chance=chance)
         return delay if delay is not None and await self._may_repeat(call, request, error) else None
 
-    async def _may_repeat(self, call: RetriableCall, request: Any, error: McpError) -> bool:
+    async def _may_repeat(self, call: SentCall, request: Any, error: McpError) -> bool:
         if call.retry is not None:
             return call.retry
         if call.method in READING or (isinstance(error, RequestError) and error.is_closing()):
@@ -569,7 +542,7 @@ class Retry:
         return self.trust_annotations and isinstance(request, CallToolRequest) and await _is_harmless(call, request)
 
 
-async def _is_harmless(call: RetriableCall, request: CallToolRequest) -> bool:
+async def _is_harmless(call: SentCall, request: CallToolRequest) -> bool:
     """Whether the server says that calling a tool twice has the effect of calling it once."""
     try:
         tool = await call.session.tool(request.name)

@@ -14,7 +14,7 @@ import attrs
 
 from mcpio._checks import is_amount
 from mcpio.app.client_inputs import answers_to
-from mcpio.app.contracts import ProgressCallback, Requester
+from mcpio.app.contracts import ClientSession, ProgressCallback, Requester
 from mcpio.app.reporting import describe_request
 from mcpio.app.runtime import BroadcastEvent, checked_callback
 from mcpio.backoff import Backoff
@@ -74,22 +74,7 @@ StatusCallback: TypeAlias = Callable[[Task], None]
 """Takes a task in its new state. A plain function: its result is not awaited."""
 
 
-class TaskSession(Requester, Protocol):
-    """A session that can start tasks at its peer."""
-
-    async def start_task(
-        self,
-        request: Any,
-        *,
-        ttl: float | None = None,
-        timeout: Timeout | float | None | Default = DEFAULT,
-        on_progress: ProgressCallback | None = None,
-        related_to: IncomingId | None = None,
-    ) -> TaskHandle[Any]:
-        """Start a task."""
-
-
-class TaskClient(TaskSession, Protocol):
+class TaskClient(ClientSession, Protocol):
     """A client, as far as calls of tools as tasks need it."""
 
     def request(
@@ -102,10 +87,6 @@ class TaskClient(TaskSession, Protocol):
         retry: bool | None = None,
     ) -> Coroutine[Any, Any, Any]:
         """Send a request through the client's middleware."""
-
-    @property
-    def server(self) -> Any:
-        """The server's name and capabilities."""
 
     async def tool(self, name: str) -> Tool | None:
         """Return a tool as the server describes it."""
