@@ -226,6 +226,27 @@ class Mirror(Protocol):
         """Notify the clients that the list has changed."""
 
 
+class Entry:
+    """An entry of a registry: a function, and the description of it that clients get."""
+
+    __slots__ = ("description", "enabled", "endpoint", "mount")
+
+    endpoint: RegisteredFunction
+    """The function."""
+    description: Any
+    """The description that clients get."""
+    enabled: bool
+    """Whether it is offered at the moment. Change it by ``enable`` and ``disable`` of its registry."""
+    mount: Mounted | None
+    """The mounted server that it belongs to; ``None`` for one of the server's own."""
+
+    def __init__(self, endpoint: RegisteredFunction, description: Any) -> None:
+        self.endpoint = endpoint
+        self.description = description
+        self.enabled = True
+        self.mount = None
+
+
 class Registry(Generic[T]):
     """Entries by key. Disabled entries are kept, but neither listed nor found. Any thread may change them."""
 

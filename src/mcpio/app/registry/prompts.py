@@ -9,7 +9,7 @@ import attrs
 
 from mcpio import types  # the types of prompts are loaded when there is one
 from mcpio.app.contracts import HandlerScope, InputRequired
-from mcpio.app.registry.base import Edition, InLoop, Mounted, RegisteredFunction, Registry, block_of
+from mcpio.app.registry.base import Edition, Entry, InLoop, RegisteredFunction, Registry, block_of
 from mcpio.app.registry.resources import FunctionTemplate, Resources
 from mcpio.app.runtime import when_ready
 from mcpio.errors import ErrorCode, InvalidMessage, RequestError
@@ -32,28 +32,18 @@ if TYPE_CHECKING:
 # Prompts: prepared messages for the user to start from.
 
 
-class FunctionPrompt:
+class FunctionPrompt(Entry):
     """A prompt and its function."""
 
-    __slots__ = ("completions", "description", "enabled", "endpoint", "mount")
+    __slots__ = ("completions",)
 
-    endpoint: RegisteredFunction
-    """The function."""
     description: Prompt
-    """The description that clients get."""
     completions: dict[str, RegisteredFunction]
     """The functions that suggest values, by argument."""
-    enabled: bool
-    """Whether it is offered at the moment. Change it by ``server.prompts.enable`` and ``disable``."""
-    mount: Mounted | None
-    """The mounted server that it belongs to; ``None`` for one of the server's own."""
 
     def __init__(self, endpoint: RegisteredFunction, description: Prompt) -> None:
-        self.endpoint = endpoint
-        self.description = description
+        super().__init__(endpoint, description)
         self.completions = {}
-        self.enabled = True
-        self.mount = None
 
 
 class Prompts(Registry[FunctionPrompt]):

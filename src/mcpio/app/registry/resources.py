@@ -11,7 +11,7 @@ from urllib.parse import unquote
 
 from mcpio import types  # the types of resources are loaded when there is one
 from mcpio.app.contracts import CacheHint, HandlerScope, InputRequired
-from mcpio.app.registry.base import Edition, InLoop, Mounted, RegisteredFunction, Registry, json_text
+from mcpio.app.registry.base import Edition, Entry, InLoop, RegisteredFunction, Registry, json_text
 from mcpio.app.runtime import when_ready
 from mcpio.errors import ErrorCode, InvalidMessage, RequestError
 from mcpio.revisions import REV_2026_07_28
@@ -475,60 +475,40 @@ _BROKEN: Final = re.compile(r"%(?![0-9A-Fa-f]{2})|%[Ff]{2}")
 # Resources: contents that clients read, at one URI or at all URIs that match a template.
 
 
-class FunctionResource:
+class FunctionResource(Entry):
     """A resource at one URI, and its function."""
 
-    __slots__ = ("cache", "description", "enabled", "endpoint", "mount")
+    __slots__ = ("cache",)
 
-    endpoint: RegisteredFunction
-    """The function."""
     description: Resource
-    """The description that clients get."""
-    enabled: bool
-    """Whether it is offered at the moment. Change it by ``server.resources.static.enable`` and ``disable``."""
-    mount: Mounted | None
-    """The mounted server that it belongs to; ``None`` for one of the server's own."""
     cache: CacheHint
     """How long clients may keep the contents."""
 
     def __init__(self, endpoint: RegisteredFunction, description: Resource, cache: CacheHint) -> None:
-        self.endpoint = endpoint
+        super().__init__(endpoint, description)
         self.cache = cache
-        self.description = description
-        self.enabled = True
-        self.mount = None
 
 
-class FunctionTemplate:
+class FunctionTemplate(Entry):
     """The resources at all URIs that match a template, and their function."""
 
-    __slots__ = ("cache", "completions", "description", "enabled", "endpoint", "mount", "template")
+    __slots__ = ("cache", "completions", "template")
 
-    endpoint: RegisteredFunction
-    """The function."""
     description: ResourceTemplate
-    """The description that clients get."""
     template: UriTemplate
     """The template that URIs are matched with."""
     completions: dict[str, RegisteredFunction]
     """The functions that suggest values, by variable."""
-    enabled: bool
-    """Whether it is offered at the moment. Change it by ``server.resources.templates.enable`` and ``disable``."""
-    mount: Mounted | None
-    """The mounted server that it belongs to; ``None`` for one of the server's own."""
     cache: CacheHint
     """How long clients may keep the contents."""
 
     def __init__(
         self, endpoint: RegisteredFunction, description: ResourceTemplate, template: UriTemplate, cache: CacheHint
     ) -> None:
-        self.endpoint = endpoint
+        super().__init__(endpoint, description)
         self.cache = cache
-        self.description = description
         self.template = template
         self.completions = {}
-        self.enabled = True
-        self.mount = None
 
 
 class Resources:

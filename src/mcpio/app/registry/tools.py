@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from mcpio.app.contracts import HandlerScope, InputRequired
 from mcpio.app.registry.base import (
-    Mounted,
+    Entry,
     RegisteredFunction,
     Registry,
     ResultEncoder,
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 __all__ = ["FunctionTool", "Tools"]
 
 
-class FunctionTool:
+class FunctionTool(Entry):
     """A tool and its function."""
 
     __slots__ = (
@@ -41,25 +41,14 @@ class FunctionTool:
         "_has_schema",
         "accepts",
         "becomes_task",
-        "description",
-        "enabled",
-        "endpoint",
         "immediate_response",
-        "mount",
         "param_headers",
         "resumes",
     )
 
     accepts: Callable[[Any], None] | None
     """Checks the arguments against a hand-written schema: raises InvalidMessage, or SchemaError if it cannot."""
-    endpoint: RegisteredFunction
-    """The function."""
     description: Tool
-    """The description that clients get."""
-    enabled: bool
-    """Whether it is offered at the moment. Change it by ``server.tools.enable`` and ``disable``."""
-    mount: Mounted | None
-    """The mounted server that it belongs to; ``None`` for one of the server's own."""
     resumes: bool
     """Whether an interrupted task of it runs again."""
     immediate_response: str | None
@@ -83,10 +72,7 @@ class FunctionTool:
         param_headers: tuple[ParamHeader, ...] = (),
     ) -> None:
         """Check arguments by ``accepts`` and structured results by ``gives``: hand-written schemas."""
-        self.endpoint = endpoint
-        self.description = description
-        self.enabled = True
-        self.mount = None
+        super().__init__(endpoint, description)
         self.resumes = resumes
         self.immediate_response = immediate_response
         self.becomes_task = becomes_task
