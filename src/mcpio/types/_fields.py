@@ -88,52 +88,22 @@ EMPTY: Final[Mapping[str, Any]] = MappingProxyType({})
 """The empty mapping."""
 
 
+@attrs.define(kw_only=True, eq=False, repr=False)
 class Wire:
     """The options of a member, as ``wire`` explains them."""
 
-    __slots__ = (
-        "always",
-        "check",
-        "check_until",
-        "essential",
-        "lenient",
-        "limits",
-        "name",
-        "object_until",
-        "required",
-        "since",
-        "strict",
-        "until",
-    )
-
-    def __init__(
-        self,
-        *,
-        since: Revision = REV_2024_11_05,
-        until: Revision = REV_2026_07_28,
-        name: str | None = None,
-        essential: bool = False,
-        always: bool = False,
-        required: bool = False,
-        lenient: Revision | None = None,
-        strict: bool = False,
-        object_until: Revision | None = None,
-        limits: tuple[float, float] | None = None,
-        check: Callable[[Any], str | None] | None = None,
-        check_until: Revision = REV_2026_07_28,
-    ) -> None:
-        self.since = since
-        self.until = until
-        self.name = name
-        self.essential = essential
-        self.always = always
-        self.required = required
-        self.lenient = lenient
-        self.strict = strict
-        self.object_until = object_until
-        self.limits = limits
-        self.check = check
-        self.check_until = check_until
+    since: Revision = REV_2024_11_05
+    until: Revision = REV_2026_07_28
+    name: str | None = None
+    essential: bool = False
+    always: bool = False
+    required: bool = False
+    lenient: Revision | None = None
+    strict: bool = False
+    object_until: Revision | None = None
+    limits: tuple[float, float] | None = None
+    check: Callable[[Any], str | None] | None = None
+    check_until: Revision = REV_2026_07_28
 
 
 def wire(*, default: Any, **options: Unpack[WireOptions]) -> Any:
@@ -184,12 +154,6 @@ class Choice:
     class, the value becomes ``unknown(raw)``; without ``unknown`` it is a fault at ``member``.
     """
 
-    __slots__ = ("member", "pick", "unknown")
-
-    pick: Callable[[Mapping[str, Any]], type[Payload] | None]
-    unknown: Callable[[Mapping[str, Any]], Any] | None
-    member: str | None
-
     def __init__(
         self,
         pick: Callable[[Mapping[str, Any]], type[Payload] | None],
@@ -216,11 +180,6 @@ def tagged(*classes: type[Payload], unknown: Callable[[Mapping[str, Any]], Any] 
 class OneOrMore:
     """Marks a member that is one item or, since a revision, an array of them."""
 
-    __slots__ = ("item", "since")
-
-    item: Any
-    since: Revision
-
     def __init__(self, item: Any, since: Revision) -> None:
         self.item = item
         self.since = since
@@ -231,10 +190,6 @@ class Embedded:
 
     Those of the methods with ``Method.embedded``. They are read as they would be if they came alone.
     """
-
-    __slots__ = ("is_request",)
-
-    is_request: bool
 
     def __init__(self, *, is_request: bool) -> None:
         self.is_request = is_request
