@@ -21,8 +21,6 @@ from mcpio.app.skills import FolderScan, SharedFile, SkillFault, SkillTree
 from mcpio.types.features import Resource
 from mcpio.types.skills import SkillEntry
 
-__all__ = ["DIRECTORY", "MAX_BYTES", "MAX_FILES", "FolderOnDisk", "open_folder"]
-
 DIRECTORY: Final = "inode/directory"
 """The MIME type of a directory."""
 MAX_FILES: Final = 512

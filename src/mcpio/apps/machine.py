@@ -26,28 +26,6 @@ from mcpio.framing import jsonrpc
 from mcpio.revisions import REV_2025_11_25
 from mcpio.types.features import CallToolResult, Implementation, Tool
 
-__all__ = [
-    "CAPABILITY_OF",
-    "LEGAL",
-    "MAX_BUFFERED",
-    "MAX_MESSAGE",
-    "MAX_REQUESTS",
-    "REFUSED",
-    "REVISION",
-    "TeardownRequested",
-    "ViewCancelled",
-    "ViewConnection",
-    "ViewEnded",
-    "ViewEvent",
-    "ViewFaulted",
-    "ViewInitialized",
-    "ViewInput",
-    "ViewLogged",
-    "ViewPhase",
-    "ViewRequested",
-    "ViewResized",
-]
-
 REVISION: Final = "2026-01-26"
 """The revision of MCP Apps that is spoken."""
 REFUSED: Final = -32000

@@ -12,8 +12,6 @@ from mcpio.types.base import VIEW_MIME_TYPE, VIEWS_EXTENSION
 from mcpio.types.content import TextResourceContents
 from mcpio.types.features import ReadResourceResult, Tool
 
-__all__ = ["EXTENSIONS", "allow_of", "csp_of", "html_of", "tools_for_model", "view_uri_of", "visibility_of"]
-
 EXTENSIONS: Final[Mapping[str, Any]] = {VIEWS_EXTENSION: {"mimeTypes": [VIEW_MIME_TYPE]}}
 """What the client of a host declares: ``ClientCapabilities(extensions=EXTENSIONS)`` (APP-01)."""
 

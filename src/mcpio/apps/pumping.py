@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from mcpio.app.runtime import Spawned
     from mcpio.types.features import CallToolResult
 
-__all__ = ["ViewChannel", "ViewHandler", "pump"]
-
 
 class ViewChannel(Protocol):
     """Carries the messages of one view, as a ``trio.abc.Channel[str]`` does."""

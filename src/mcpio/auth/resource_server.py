@@ -22,8 +22,6 @@ from mcpio.engine.limits import check_time
 if TYPE_CHECKING:
     from mcpio.auth.verifiers import ProofChecker
 
-__all__ = ["Admission", "Guard", "Refused", "ResourceServer"]
-
 _AGO: Final = float("-inf")
 _NEVER: Final = float("inf")
 

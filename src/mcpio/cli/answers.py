@@ -38,8 +38,6 @@ if TYPE_CHECKING:
         Root,
     )
 
-__all__ = ["Terminal", "add_options", "client_options", "root", "without_terminal"]
-
 DECLINE: Final = "!"
 """The input that declines a form."""
 

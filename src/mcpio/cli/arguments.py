@@ -15,8 +15,6 @@ import attrs
 from mcpio.cli.exit_status import Exit, Failure, did_you_mean
 from mcpio.framing import json
 
-__all__ = ["Given", "Prepared", "encodable", "prepare", "read_words", "signature", "signature_part"]
-
 
 class Given(NamedTuple):
     """One argument as given on the command line."""

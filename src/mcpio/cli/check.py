@@ -26,8 +26,6 @@ from mcpio.http.client import Location
 from mcpio.revisions import REVISIONS, Revision
 from mcpio.trio import open_process_stream, run_until_signalled
 
-__all__ = ["add_arguments", "run"]
-
 TIMEOUT = 10.0
 """Seconds to wait for each answer. A server that answers nothing is asked several hundred times."""
 

@@ -14,8 +14,6 @@ from typing import Any
 
 from mcpio.cli.exit_status import Exit, Failure, did_you_mean
 
-__all__ = ["main"]
-
 COMMANDS = {
     "demo": "watch a server and a client hold a conversation",
     "serve": "serve a Server object on standard input and output, over HTTP or on a socket",

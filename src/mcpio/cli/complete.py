@@ -18,8 +18,6 @@ from mcpio.cli import targets
 from mcpio.cli.exit_status import Exit
 from mcpio.cli.targets import HOSTS, Place, known_servers, read_config
 
-__all__ = ["SCRIPTS", "add_arguments", "candidates", "run"]
-
 _FOR_CACHE: Final = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_NOFOLLOW", 0)
 CACHED: Final = 60.0
 """Seconds for which the list of a server is kept."""

@@ -30,21 +30,6 @@ if TYPE_CHECKING:
     from mcpio.auth import OAuth
     from mcpio.trio._drivers import ConnectOptions
 
-__all__ = [
-    "ClientWork",
-    "add_options",
-    "add_words",
-    "choose_server",
-    "engine_options",
-    "environment_variable",
-    "explained",
-    "next_word",
-    "no_more_words",
-    "open_client",
-    "run",
-    "stored_login",
-]
-
 GRACE = 1.0
 """Seconds that a started server has to exit when its input closes, and again when it is terminated."""
 

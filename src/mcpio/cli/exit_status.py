@@ -21,8 +21,6 @@ from mcpio.errors import (
     RequestTimeout,
 )
 
-__all__ = ["CREDENTIALS", "Exit", "Failure", "did_you_mean", "failure_of", "in_flags"]
-
 CREDENTIALS = ". Log in with mcpio login URL, or give credentials by --header, as in --header 'X-Api-Key: ...'"
 """Advice for a server that requires authentication."""
 

@@ -32,8 +32,6 @@ from mcpio.observe.tap import Redactor, Tap, add_tap
 from mcpio.trio import run_until_signalled
 from mcpio.view_pages import ViewPages
 
-__all__ = ["add_arguments", "add_page_options", "run"]
-
 RECORDED: Final = 32 << 20
 """Characters of a recording that are kept for the page."""
 
@@ -165,6 +163,7 @@ class Recording:
         logging.getLogger("mcpio").warning("the recording ends here: %s", reason)
 
     def write(self, line: str) -> None:
+        """Keep a line."""
         self._lines.append(line)
         self._size += len(line)
         if self._size > RECORDED and self._newest:

@@ -16,8 +16,6 @@ from mcpio._drivers import ServedOnImport, only_importing
 from mcpio.app.server import Server
 from mcpio.cli.exit_status import Exit, Failure, did_you_mean
 
-__all__ = ["MODULE_NAME", "load"]
-
 DEFAULT_NAME = "server"
 """The variable that holds the Server unless the command line names another."""
 

@@ -19,8 +19,6 @@ from mcpio.cli.output import Console, codec_of
 from mcpio.cli.use import all_pages
 from mcpio.framing.json import dumps_sorted
 
-__all__ = ["add_arguments", "compared", "definitions", "differences", "lock", "read", "run", "write"]
-
 FILE: Final = "mcpio.lock"
 
 FORMAT: Final = 1

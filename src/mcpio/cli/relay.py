@@ -27,8 +27,6 @@ from mcpio.observe.relayed import RelayRecorder
 from mcpio.observe.tap import Redactor
 from mcpio.trio import run_until_signalled
 
-__all__ = ["add_arguments", "run"]
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""

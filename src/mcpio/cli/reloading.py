@@ -16,8 +16,6 @@ from mcpio.cli.targets import SERVE, serving
 from mcpio.trio import open_stdio, proxy
 from mcpio.types.features import Implementation
 
-__all__ = ["Sources", "reloading_server"]
-
 INTERVAL: Final = 0.5
 """Seconds between two looks at the files."""
 

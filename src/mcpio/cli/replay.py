@@ -18,8 +18,6 @@ from mcpio.observe.recording import Replay
 from mcpio.observe.relayed import is_relayed, read_relayed
 from mcpio.observe.tap import Tap
 
-__all__ = ["add_arguments", "lines_of", "run", "show"]
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""

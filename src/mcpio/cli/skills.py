@@ -24,8 +24,6 @@ from mcpio.methods import declares
 from mcpio.trio import memory_client, run_until_signalled
 from mcpio.types.base import SKILLS_EXTENSION
 
-__all__ = ["ACTIONS", "add_arguments", "run"]
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""

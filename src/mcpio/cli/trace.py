@@ -15,8 +15,6 @@ from mcpio.inspecting.ladder import NOTES
 from mcpio.inspecting.pages import page_of
 from mcpio.inspecting.tracing import traced
 
-__all__ = ["add_arguments", "run"]
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""

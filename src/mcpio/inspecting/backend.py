@@ -32,8 +32,6 @@ from mcpio.types.features import ClientCapabilities, ElicitationCapability
 if TYPE_CHECKING:
     from mcpio.view_pages import ViewPages
 
-__all__ = ["Inspector", "Viewer"]
-
 SHOWN: Final = 4 << 20
 """Bytes of a result that the page gets; longer texts in it are cut."""
 TEXT_SHOWN: Final = 64 << 10

@@ -17,8 +17,6 @@ from mcpio.testing.engine_pair import pair
 from mcpio.types.base import CustomRequest
 from mcpio.types.features import ClientCapabilities, DiscoverResult, Implementation, ServerCapabilities
 
-__all__ = ["as_conversation", "as_test", "in_era"]
-
 _EVERYTHING: Final[dict[str, Any]] = {
     "tools": {},
     "resources": {"subscribe": True},

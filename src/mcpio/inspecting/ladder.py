@@ -14,8 +14,6 @@ from mcpio.framing.json import JsonError, dumps, loads
 from mcpio.framing.jsonrpc import answered_id
 from mcpio.observe.tap import Redactor, Tap
 
-__all__ = ["NOTES", "Ladder", "LadderTap", "Sender"]
-
 Sender: TypeAlias = Literal["client", "server"]
 """The side that sent a message."""
 

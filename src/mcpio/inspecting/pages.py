@@ -20,8 +20,6 @@ from mcpio.http.model import Denied, HttpOptions, Page, RequestHead
 from mcpio.trio import serve_http
 from mcpio.websocket.frames import WebSocketOptions
 
-__all__ = ["page_of", "serve_page"]
-
 HOST: Final = "127.0.0.1"
 ENDPOINT: Final = "/mcp"
 KINDS: Final = {"html": "text/html", "js": "text/javascript", "css": "text/css"}

@@ -13,8 +13,6 @@ from mcpio.observe.recording import Replay
 from mcpio.observe.relayed import is_relayed, read_relayed
 from mcpio.observe.tap import Redactor
 
-__all__ = ["traced"]
-
 MAX_ENTRIES: Final = 100_000
 MAX_BYTES: Final = 64 << 20
 TEXT_BYTES: Final = 1 << 20

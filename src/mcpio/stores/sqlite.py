@@ -14,8 +14,6 @@ from typing import Any, Final, Self, TypeAlias, assert_never
 from mcpio.engine.tasks import Owner, StoreDelete, StoredTask, StorePut
 from mcpio.http.sessions import SessionDelete, SessionSave, SessionSweep, StoredEvent, StoredSession
 
-__all__ = ["SqliteStore"]
-
 VERSION: Final = 1
 """The version of the tables, in the file's ``user_version``."""
 

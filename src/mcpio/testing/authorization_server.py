@@ -30,8 +30,6 @@ from mcpio.auth.urls import (
 )
 from mcpio.framing.json import JsonError, dumps, loads
 
-__all__ = ["AuthorizationFaults", "AuthorizationServer", "IssuedToken"]
-
 
 @attrs.define(kw_only=True)
 class AuthorizationFaults:

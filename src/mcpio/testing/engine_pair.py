@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from mcpio.engine.connection import Connection
     from mcpio.events import Event
 
-__all__ = ["Carried", "Chunking", "Pair", "at_random", "cut_at", "every", "pair", "piece", "whole"]
-
 Chunking: TypeAlias = Callable[[int, int], int]
 """How a stream is split: takes the offset and the number of bytes available, returns how many arrive next."""
 

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 if TYPE_CHECKING:
     from mcpio.app.runtime import StallDetector
 
-__all__ = ["ManualCancelled", "ManualOneShot", "ManualRuntime", "ManualTask"]
-
 T = TypeVar("T")
 
 _UNSET: Any = object()

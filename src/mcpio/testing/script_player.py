@@ -43,8 +43,6 @@ from mcpio.types.features import ClientCapabilities, Implementation, ServerCapab
 if TYPE_CHECKING:
     from mcpio.events import Event
 
-__all__ = ["Between", "Player", "ScriptFailed", "play"]
-
 Between: TypeAlias = Callable[[Connection, float], Connection]
 """Called with an engine and the time between two lines; returns the engine to continue with."""
 

@@ -20,8 +20,6 @@ from mcpio.types.tasks import CreatedTask
 if TYPE_CHECKING:
     from mcpio.engine.table import Role
 
-__all__ = ["Side", "perform"]
-
 
 class Side:
     """An engine in a conversation, with its output and events that the script has not checked yet."""

@@ -27,8 +27,6 @@ from mcpio.types.features import (
     ReadResourceRequest,
 )
 
-__all__ = ["add_arguments", "hold", "run"]
-
 SERVER = (sys.executable, "-m", "mcpio.cli.demo.server")
 
 DEADLINE = 30.0

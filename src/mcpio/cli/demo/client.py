@@ -19,8 +19,6 @@ from mcpio.events import Event, Negotiated, OutgoingId, ProgressReceived, Reques
 from mcpio.framing.lines import LineFramer
 from mcpio.types.features import Implementation
 
-__all__ = ["Speaker"]
-
 
 class Speaker:
     """A client of the server at the other end of a stream."""

@@ -14,8 +14,6 @@ from mcpio.cli.demo.view import REPORT
 from mcpio.engine.connection import Connection
 from mcpio.trio import serve, stdio_stream, terminate_on_signals
 
-__all__ = ["main", "server"]
-
 server: Server = Server("mcpio-demo-server", mcpio.__version__)
 
 

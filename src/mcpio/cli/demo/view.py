@@ -14,8 +14,6 @@ import attrs
 from mcpio._printable import printable
 from mcpio.cli.output import is_terminal, open_stdout, width
 
-__all__ = ["REPORT", "View"]
-
 REPORT: Final = "phase"
 """The first word of the lines that report the server's phase; a direction and the phase follow."""
 

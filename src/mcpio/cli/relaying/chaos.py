@@ -11,8 +11,6 @@ import attrs
 
 from mcpio.cli.exit_status import did_you_mean
 
-__all__ = ["FAULTS", "Chaos", "Fault", "parse_chaos"]
-
 FAULTS: Final = {
     "cut": "",
     "drop": "",

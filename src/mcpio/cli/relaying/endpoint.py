@@ -19,8 +19,6 @@ from mcpio.http.client import Location
 from mcpio.http.model import HostPolicy
 from mcpio.trio._event_loop import TrioEventLoop
 
-__all__ = ["HttpRelay"]
-
 HOP_BY_HOP: Final = frozenset(
     b"connection keep-alive proxy-authenticate proxy-authorization proxy-connection te trailer upgrade".split()
 )

@@ -13,8 +13,6 @@ import trio
 from mcpio.cli.output import opened
 from mcpio.trio._stdio import open_output
 
-__all__ = ["open_log"]
-
 MOST_LINES: Final = 2000
 """The lines that wait for a slow reader of the log; further ones are left out, and counted."""
 

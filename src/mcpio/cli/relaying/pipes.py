@@ -18,8 +18,6 @@ from mcpio.cli.relaying.traffic import Direction, Traffic
 from mcpio.trio._descriptors import Child, FdReader, FdWriter
 from mcpio.trio._stdio import open_input, open_output, start_child
 
-__all__ = ["relay_pipes"]
-
 if sys.platform == "win32":
     PASSED_ON: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGBREAK)
 else:

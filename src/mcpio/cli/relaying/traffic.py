@@ -15,8 +15,6 @@ from mcpio.inspecting.ladder import Ladder, Sender
 from mcpio.observe.relayed import RelayRecorder
 from mcpio.observe.tap import Redactor
 
-__all__ = ["MOST_BYTES", "Direction", "Traffic", "small_ladder"]
-
 MOST_BYTES: Final = 1024 * 1024
 """A longer message passes like any other, but is shown by its beginning only, and its recording says its size."""
 

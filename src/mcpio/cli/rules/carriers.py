@@ -17,8 +17,6 @@ from mcpio.framing.sse import SseParser
 from mcpio.http.client import Location
 from mcpio.trio._event_loop import BROKEN, TrioEventLoop
 
-__all__ = ["HttpCarrier", "LineCarrier", "RawCarrier"]
-
 SETTLE: Final = 0.1
 """Seconds to wait for an answer that should not come, or that is late, after the server showed that it reads on."""
 

@@ -9,8 +9,6 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
-__all__ = ["warnings_of"]
-
 NAME: Final = re.compile(r"[A-Za-z0-9_-]+")
 LONGEST_NAME: Final = 64
 CURSOR_NAMES: Final = 60

@@ -13,49 +13,6 @@ from mcpio.framing.json import JsonError, dumps, loads
 from mcpio.methods import METHODS
 from mcpio.revisions import HANDSHAKE_REVISIONS, REV_2025_06_18, REV_2025_11_25, Era, Revision
 
-__all__ = [
-    "all_answered",
-    "answered_as_sent",
-    "asks_only_what_was_declared",
-    "both",
-    "cacheable",
-    "codes_of_the_protocol",
-    "decoded",
-    "each_item",
-    "empty_result",
-    "error",
-    "error_data",
-    "error_has_code_and_message",
-    "error_of_malformed",
-    "has_status",
-    "is_acknowledged",
-    "is_json_or_events",
-    "is_listening",
-    "is_message",
-    "logs_only_where_declared",
-    "negotiates_a_handshake_revision",
-    "no_cancellation",
-    "no_progress",
-    "no_request",
-    "not_error",
-    "not_served",
-    "notifies_of_declared_changes",
-    "object_result",
-    "object_schema",
-    "one_of_result_and_error",
-    "result_type",
-    "revision_members",
-    "same_items",
-    "server_info",
-    "session_id_is_visible",
-    "silent",
-    "tool_name",
-    "unique",
-    "uri",
-    "version_two",
-]
-
-
 # ---------------------------------------------------------------------------------------------------------- one answer
 
 

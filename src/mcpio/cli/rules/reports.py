@@ -12,8 +12,6 @@ import attrs
 
 import mcpio
 
-__all__ = ["Check", "Report"]
-
 Level: TypeAlias = Literal["broken", "warning"]
 
 

@@ -13,27 +13,6 @@ import attrs
 from mcpio.framing.json import JsonError, dumps, loads
 from mcpio.revisions import REV_2024_11_05, REV_2025_06_18, REV_2026_07_28, Era, Revision
 
-__all__ = [
-    "CLIENT",
-    "META",
-    "NEXT_ID",
-    "Carrier",
-    "Conversation",
-    "Judge",
-    "Reply",
-    "Row",
-    "Send",
-    "Sent",
-    "Tried",
-    "Violated",
-    "get",
-    "has_capability",
-    "initialize",
-    "notification",
-    "request",
-    "same_id",
-]
-
 Carrier: TypeAlias = Literal["stream", "http"]
 
 Level: TypeAlias = Literal["must", "should"]

@@ -60,8 +60,6 @@ from mcpio.revisions import REV_2025_06_18 as C
 from mcpio.revisions import REV_2025_11_25 as D
 from mcpio.revisions import REV_2026_07_28 as E
 
-__all__ = ["TABLE"]
-
 PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, INVALID_PARAMS = -32700, -32600, -32601, -32602
 HEADER_MISMATCH, MISSING_CAPABILITY, UNSUPPORTED_VERSION = -32020, -32021, -32022
 

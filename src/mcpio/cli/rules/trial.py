@@ -22,8 +22,6 @@ from mcpio.cli.rules.rows import (
 )
 from mcpio.revisions import REVISIONS, Era, Revision
 
-__all__ = ["Connect", "Outcome", "Trial", "try_rows"]
-
 Connect: TypeAlias = Callable[[], AbstractAsyncContextManager[RawCarrier]]
 """Connects to the server anew."""
 

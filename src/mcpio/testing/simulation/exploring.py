@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from mcpio.app.server import Server
     from mcpio.testing.simulation.parties import Acts, MakeServer, Site, Visit
 
-__all__ = ["Program", "Report", "explore", "rerun", "simulate"]
-
 Program: TypeAlias = "Callable[[Client], Awaitable[object]]"
 """Something that a client does: an async function. It may fail with any ``McpError``; what it asserts must hold."""
 

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from mcpio.engine.limits import Ledger
     from mcpio.testing.simulation.world import Process, World
 
-__all__ = ["INVARIANTS", "Call", "Invariants", "Planned", "Seen", "Violation"]
-
 INVARIANTS: Final = {
     "one outcome": "A request has one outcome: an answer or an error, never both and never two.",
     "nothing after the end": "Nothing is reported of a request that has an outcome.",

@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     from mcpio.testing.simulation.parties import Acts, MakeServer
     from mcpio.testing.simulation.plan import Plan
 
-__all__ = ["run_plan"]
-
 
 def run_plan(plan: Plan, make: MakeServer = exercised_server, acts: Acts = ACTS) -> Outcome:
     """Run a world to its end, or until an invariant is broken."""

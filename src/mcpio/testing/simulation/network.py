@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from mcpio.http.client import HttpClient
     from mcpio.testing.simulation.world import Process, Timer, World
 
-__all__ = ["HttpEnd", "HttpService", "Link", "Network", "PipeEnd"]
-
 
 class Network:
     """How long things take on the way, and in which pieces they arrive. It counts the faults that were injected."""

@@ -35,19 +35,6 @@ if TYPE_CHECKING:
     from mcpio.testing.simulation.invariants import Invariants
     from mcpio.testing.simulation.plan import Act, Party, Plan
 
-__all__ = [
-    "URIS",
-    "Acts",
-    "MakeServer",
-    "ServerProcess",
-    "Site",
-    "Visit",
-    "Visitor",
-    "answer_as",
-    "noted",
-    "perform",
-]
-
 Acts: TypeAlias = "dict[str, Callable[[Visit], Awaitable[None]]]"
 MakeServer: TypeAlias = "Callable[[Site], Server]"
 

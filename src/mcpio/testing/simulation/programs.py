@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from mcpio.testing.simulation.parties import Acts, MakeServer
     from mcpio.testing.simulation.plan import Carrier, Party
 
-__all__ = ["run_programs"]
-
 _PORTS: Final[dict[Carrier, int]] = {"pipe": 7000, "http": 8000}
 _HOST: Final = "127.0.0.1"
 

@@ -19,8 +19,6 @@ from mcpio.testing.simulation.world import World
 if TYPE_CHECKING:
     from mcpio.app.listening import Listening
 
-__all__ = ["Outcome", "Running", "judged_listeners", "judged_news"]
-
 SETTLING: Final = 150.0
 """Seconds after which everything that the faults have caused must be over."""
 PROMPT: Final = 0.2

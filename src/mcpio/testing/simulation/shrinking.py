@@ -9,8 +9,6 @@ import attrs
 
 from mcpio.testing.simulation.plan import Act, Party, Plan
 
-__all__ = ["shrunk"]
-
 
 def shrunk(plan: Plan, fails: Callable[[Plan], bool], most: int = 400) -> Plan:
     """Return a smaller plan for which ``fails`` holds too, after ``most`` tries."""

@@ -23,8 +23,6 @@ from trio.testing import MockClock
 from mcpio import _drivers
 from mcpio.trio._runtime import TrioRuntime
 
-__all__ = ["MOST_STEPS", "TrioNetwork", "TrioWorld", "replaced"]
-
 T = TypeVar("T")
 
 MOST_STEPS: Final = 500_000

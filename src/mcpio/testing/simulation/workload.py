@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from mcpio.app.listening import Listening
     from mcpio.testing.simulation.parties import Site, Visit
 
-__all__ = ["ACTS", "exercised_server"]
-
 _Perform: TypeAlias = "Callable[[Visit], Awaitable[None]]"
 
 

@@ -15,8 +15,6 @@ from mcpio.asyncio import open_channel, open_streams, serve, serve_channel
 from mcpio.asyncio._drivers import ReceiveMessage, SendMessage
 from mcpio.asyncio._runtime import ungrouped
 
-__all__ = ["break_connection", "check_half_closes", "gated", "opened", "served"]
-
 T = TypeVar("T")
 
 PERSISTENCE: Final = 0.2

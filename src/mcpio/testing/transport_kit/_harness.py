@@ -21,8 +21,6 @@ from mcpio.trio._transport import Transport
 if TYPE_CHECKING:
     from mcpio.asyncio._drivers import ReceiveMessage, SendMessage
 
-__all__ = ["AsyncioEnds", "BareStream", "Conversation", "Ends", "Harness", "PairHarness", "missing"]
-
 Ends: TypeAlias = "tuple[Transport, Transport]"
 """The client's end of a new connection, and the server's, on Trio."""
 

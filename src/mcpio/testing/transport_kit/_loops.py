@@ -14,8 +14,6 @@ from mcpio._drivers.event_loop import EventLoop
 from mcpio.trio._event_loop import TrioEventLoop
 from mcpio.trio._runtime import ungrouped
 
-__all__ = ["LOOPS", "Group", "KitLoop", "LoopName", "current_loop", "prepare", "run"]
-
 LoopName: TypeAlias = Literal["trio", "asyncio", "uvloop"]
 """An event loop that the kit can run checks on."""
 

@@ -18,8 +18,6 @@ from mcpio.testing.transport_kit._harness import Harness
 from mcpio.testing.transport_kit._loops import current_loop, prepare
 from mcpio.testing.transport_kit._loops import run as run_loop
 
-__all__ = ["CHECKS", "TransportTests", "check_transport", "run_check"]
-
 CHECKS: Final[tuple[Check, ...]] = (*MESSAGES, *ENDS)
 """All checks, the basic ones first."""
 

@@ -14,8 +14,6 @@ from mcpio.testing.transport_kit._loops import current_loop
 from mcpio.types import CreateMessageRequest, SamplingMessage, TextContent
 from mcpio.types.base import CustomRequest
 
-__all__ = ["ECHO", "NOTE", "Seen", "counted", "kit_server"]
-
 ECHO: Final = "kit/echo"
 """A method outside the protocol: answers with its params."""
 NOTE: Final = "notifications/kit"

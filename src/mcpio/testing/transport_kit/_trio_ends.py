@@ -14,8 +14,6 @@ from mcpio.app.server import Server
 from mcpio.trio._drivers import open_transport, serve
 from mcpio.trio._runtime import ungrouped
 
-__all__ = ["break_connection", "check_half_closes", "gated", "opened", "served"]
-
 T = TypeVar("T")
 
 MOST_CANCELLATIONS: Final = 2000
