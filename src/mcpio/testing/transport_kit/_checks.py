@@ -88,9 +88,18 @@ class Check:
         return True
 
 
+ALL: Final[list[Check]] = []
+"""All checks, in the order in which this module defines them."""
+
+
 def check(*needs: str, breaks: bool = False) -> Callable[[Callable[..., Any]], Check]:
     """Turn an async function of a ``CheckRun`` into a check."""
-    return lambda function: Check(function.__name__, needs, breaks, function)
+
+    def added(function: Callable[..., Any]) -> Check:
+        ALL.append(Check(function.__name__, needs, breaks, function))
+        return ALL[-1]
+
+    return added
 
 
 class Step:
@@ -601,26 +610,6 @@ async def _collect(run: CheckRun, answers: list[Any], call: Any) -> None:
     answers += await run.together(call)
 
 
-MESSAGES: Final[tuple[Check, ...]] = (
-    opens,
-    awkward_texts,
-    large_messages,
-    many_small_messages,
-    answers_out_of_order,
-    notifications_in_order,
-    notifications_to_the_server,
-    requests_of_the_server,
-    cancellation,
-    unknown_members,
-    conversations_apart,
-    a_message_over_the_servers_limit,
-    a_message_over_the_clients_limit,
-    a_stalled_server,
-    a_stalled_client,
-    a_busy_server,
-)
-
-
 # ------------------------------------------------------------------------------------------------------- closing checks
 # Checks of the end of a connection: graceful, abrupt, from any task or thread, and without leaks.
 
@@ -764,7 +753,7 @@ async def loss_while_sending(run: CheckRun) -> None:
         outcomes: list[Any] = []
         for _ in range(2 * SEVERAL):
             call = served(conversation, "measure", text="x" * size)
-            group.start_soon(_collect_outcomes, run, outcomes, call)
+            group.start_soon(_collect, run, outcomes, call)
         await run.settled(lambda: conversation.client.health().sent_bytes)
         await _lose(run, conversation)
         await _check_over(run, conversation, "the connection was lost while it waited to send")
@@ -878,7 +867,7 @@ async def _lose_after(run: CheckRun, turns: int) -> None:
         texts = [counted(UNREAD) if number % 3 == 0 else f"{number}" for number in range(SEVERAL)]
         outcomes: list[Any] = []
         for text in texts:
-            group.start_soon(_collect_outcomes, run, outcomes, echoed(conversation, text))
+            group.start_soon(_collect, run, outcomes, echoed(conversation, text))
         for _ in range(turns):
             await run.loop.runtime.sleep(0)
         await _lose(run, conversation)
@@ -891,15 +880,11 @@ async def _lose_with_a_call(run: CheckRun, conversation: Conversation) -> None:
     """Break a connection during a call."""
     async with run.loop.tasks() as group:
         outcomes: list[Any] = []
-        group.start_soon(_collect_outcomes, run, outcomes, served(conversation, "flood", count=20, size=10))
+        group.start_soon(_collect, run, outcomes, served(conversation, "flood", count=20, size=10))
         await run.loop.runtime.sleep(0.005)
         await _lose(run, conversation)
         await run.until(lambda: outcomes, "a call under way at a loss to end")
         _check_each(run, outcomes, [20])
-
-
-async def _collect_outcomes(run: CheckRun, outcomes: list[Any], call: Any) -> None:
-    outcomes += await run.together(call)
 
 
 async def _lose(run: CheckRun, conversation: Conversation) -> None:
@@ -939,20 +924,3 @@ def _check_each(run: CheckRun, outcomes: list[Any], wanted: list[Any]) -> None:
 
 async def _never(_: object, __: object) -> Any:
     await current_loop().event().wait()
-
-
-ENDS: Final[tuple[Check, ...]] = (
-    half_close,
-    closing_with_calls_under_way,
-    closing_from_anywhere,
-    closing_by_the_server,
-    closing_is_no_loss,
-    a_cancelled_block,
-    loss_when_idle,
-    loss_with_requests_under_way,
-    loss_while_sending,
-    loss_at_any_point,
-    connecting_anew_after_a_loss,
-    reconnecting,
-    leaving_nothing_behind,
-)

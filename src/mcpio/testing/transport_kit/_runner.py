@@ -13,12 +13,12 @@ from contextvars import copy_context
 from functools import partial
 from typing import Any, ClassVar, Final
 
-from mcpio.testing.transport_kit._checks import ENDS, MESSAGES, Check, CheckRun, pauses
+from mcpio.testing.transport_kit._checks import ALL, Check, CheckRun, pauses
 from mcpio.testing.transport_kit._harness import Harness
 from mcpio.testing.transport_kit._loops import current_loop, prepare
 from mcpio.testing.transport_kit._loops import run as run_loop
 
-CHECKS: Final[tuple[Check, ...]] = (*MESSAGES, *ENDS)
+CHECKS: Final[tuple[Check, ...]] = tuple(ALL)
 """All checks, the basic ones first."""
 
 OPEN_FILES: Final = ("/proc/self/fd", "/dev/fd")
