@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator
 from hashlib import sha256
 from inspect import isawaitable
 from pathlib import Path
-from typing import IO, Any, Final, Generic, Literal, Protocol, TypeAlias, TypedDict, TypeVar
+from typing import IO, Any, Final, Generic, Literal, TypeAlias, TypedDict, TypeVar
 from urllib.parse import urlsplit
 
 import attrs
@@ -37,6 +37,7 @@ from mcpio.auth.effects import (
     BindRedirect,
     CloseRedirect,
     Credentials,
+    CredentialStore,
     Effect,
     Fetch,
     Flow,
@@ -72,32 +73,6 @@ from mcpio.types import ClientCapabilities
 
 # ----------------------------------------------------------------------------------------------------- credential files
 # Credentials in files that only their owner can read, shared by processes (AUTH-39).
-
-
-class CredentialStore(Protocol):
-    """Keeps credentials by key. `mcpio.auth.MemoryCredentials` is one, and so are the classes of this module."""
-
-    def load(self, key: str) -> Stored | None:
-        """Return the record of a key and its version, or ``None``."""
-
-    def swap(self, key: str, record: Secret, version: int | None) -> int | None:
-        """Replace the record of that version. Returns the new version, or ``None`` where another one is stored."""
-
-    def forget(self, key: str) -> None:
-        """Remove the record of a key."""
-
-    def keys(self) -> list[str]:
-        """Return the keys of all records."""
-
-    def try_lock(self, key: str) -> bool:
-        """Acquire the lock of a key, without waiting. Returns whether it was free."""
-
-    def unlock(self, key: str) -> None:
-        """Release the lock of a key. Does nothing if it is not held."""
-
-    @property
-    def blocking(self) -> bool:
-        """Whether its calls may take long, and belong into a thread."""
 
 
 def state_directory() -> Path:

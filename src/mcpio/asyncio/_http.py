@@ -13,7 +13,7 @@ from mcpio.asyncio._event_loop import AsyncioEventLoop
 from mcpio.asyncio._runtime import AsyncioRuntime
 
 if TYPE_CHECKING:
-    from mcpio._drivers.login import CredentialStore
+    from mcpio.auth.effects import CredentialStore
     from mcpio.auth.grants import OAuth
     from mcpio.auth.payloads import PendingAuthorization
 

@@ -6,7 +6,7 @@ import contextlib
 import functools
 import re
 from collections.abc import Callable, Generator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, Self, TypeAlias, TypeVar
 
 import attrs
 
@@ -362,6 +362,32 @@ class Credentials:
     def refresh_token(self) -> Secret | None:
         """The refresh token, unless it was presented already."""
         return None if self.token is None or self.spent_at is not None else self.token.refresh_token
+
+
+class CredentialStore(Protocol):
+    """Keeps credentials by key. `MemoryCredentials` is one, and so are the classes of ``mcpio.stores``."""
+
+    def load(self, key: str) -> Stored | None:
+        """Return the record of a key and its version, or ``None``."""
+
+    def swap(self, key: str, record: Secret, version: int | None) -> int | None:
+        """Replace the record of that version. Returns the new version, or ``None`` where another one is stored."""
+
+    def forget(self, key: str) -> None:
+        """Remove the record of a key."""
+
+    def keys(self) -> list[str]:
+        """Return the keys of all records."""
+
+    def try_lock(self, key: str) -> bool:
+        """Acquire the lock of a key, without waiting. Returns whether it was free."""
+
+    def unlock(self, key: str) -> None:
+        """Release the lock of a key. Does nothing if it is not held."""
+
+    @property
+    def blocking(self) -> bool:
+        """Whether its calls may take long, and belong into a thread."""
 
 
 class MemoryCredentials:

@@ -6,7 +6,7 @@ import contextlib
 from abc import abstractmethod
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Final, Protocol, TypeAlias
+from typing import Any, ClassVar, Final, TypeAlias
 from urllib.parse import quote_plus, urlencode, urlsplit
 
 import attrs
@@ -17,6 +17,7 @@ from mcpio.auth.effects import (
     AssertionSource,
     BindRedirect,
     Credentials,
+    CredentialStore,
     Fetch,
     Flow,
     FlowContext,
@@ -155,9 +156,7 @@ def _register(
     what = "the answer of the registration endpoint"
     headers = (("accept", "application/json"), ("content-type", "application/json"))
     fetch = Fetch(method="POST", url=endpoint, headers=headers, body=dumps(document), reach=context.reach)
-    response: Response = yield fetch
-    if response.status >= 500 or response.status == 429:
-        raise AuthorizationError(f"{quoted(endpoint)} answers with status {response.status}", temporary=True)
+    response = _unless_busy((yield fetch), endpoint)
     answer = read_document(response.body, what)
     if response.status not in (200, 201):
         raise oauth_error(answer, what)
@@ -672,15 +671,7 @@ def _patiently(
     raise AssertionError  # pragma: no cover - the last attempt returns or raises
 
 
-class _Records(Protocol):
-    """The part of a store that `restore_credentials` uses."""
-
-    def load(self, key: str) -> Stored | None: ...
-
-    def swap(self, key: str, record: Secret, version: int | None) -> int | None: ...
-
-
-def restore_credentials(store: _Records, effect: RestoreCredentials) -> None:
+def restore_credentials(store: CredentialStore, effect: RestoreCredentials) -> None:
     """Perform a `RestoreCredentials` with a store, such as `MemoryCredentials`. Raises as the store does."""
     stored = store.load(effect.key)
     if stored is not None and stored.record == effect.marked:

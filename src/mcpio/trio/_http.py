@@ -14,7 +14,7 @@ from mcpio.trio._event_loop import TrioEventLoop
 from mcpio.trio._runtime import TrioRuntime, uninterruptible
 
 if TYPE_CHECKING:
-    from mcpio._drivers.login import CredentialStore
+    from mcpio.auth.effects import CredentialStore
     from mcpio.auth.grants import OAuth
     from mcpio.auth.payloads import PendingAuthorization
 
