@@ -11,7 +11,7 @@ from mcpio.app.client import Client
 from mcpio.testing.manual_runtime import ManualOneShot
 from mcpio.testing.simulation import Act, Faults, Mishap, Party, Plan, Program, Violation, explore, rerun, simulate
 from mcpio.testing.simulation.__main__ import main
-from mcpio.testing.simulation.levels import run_plan
+from mcpio.testing.simulation.exploring import run_plan
 
 
 @pytest.mark.parametrize("faults", [Faults.none(), Faults.mild(), Faults.harsh()], ids=["none", "mild", "harsh"])

@@ -13,7 +13,7 @@ import trio
 from mcpio import Context, Server
 from mcpio.testing.simulation import Act, Faults, Mishap, Outcome, Party, Plan, explore
 from mcpio.testing.simulation.__main__ import main
-from mcpio.testing.simulation.levels import run_plan
+from mcpio.testing.simulation.exploring import run_plan
 from mcpio.testing.simulation.parties import Acts, Visit
 from mcpio.testing.simulation.trio_world import TrioWorld
 

@@ -116,6 +116,11 @@ class Invariants:
         if not is_so:
             self.broken(name, what)
 
+    def left(self, where: str, **counts: int) -> None:
+        """Ask that nothing is left of what is counted."""
+        leftovers = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
+        self.holds("nothing is left", not leftovers, f"{leftovers} at {where}")
+
     # After every step
 
     def after_step(self, process: Process) -> None:

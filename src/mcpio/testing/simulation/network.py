@@ -473,9 +473,10 @@ class _Exchange:
                 self._size += len(item.data)
             self._last = max(self._last, network.world.now + network.lag())
             self._back.append((self._last, item))
-        self._carry()
+        self.carry()
 
-    def _carry(self) -> None:
+    def carry(self) -> None:
+        """Have the next item arrive, if there is one and nothing holds it."""
         if self._timer is None and self._back and not self.is_gone:
             when = max(self._back[0][0], self.stalled_until)
             self._timer = self.network.world.at(when, self.client.runtime, self._deliver)
@@ -485,7 +486,7 @@ class _Exchange:
         if self.is_gone or self.is_cut or not self._back:
             return
         if self.stalled_until > self.network.world.now:
-            self._carry()
+            self.carry()
             return
         if not self.client.machine.wants_read(self.head.exchange):
             self.client.paused.add(self)
@@ -499,7 +500,7 @@ class _Exchange:
         self.client.receive(item)
         if not is_end:
             if self._back:
-                self._carry()
+                self.carry()
             elif self.service is not None:
                 self.network.world.soon(self.service.process, self.pull)
 
@@ -514,10 +515,6 @@ class _Exchange:
             return Body(name, item.data[:size])
         return attrs.evolve(item, exchange=name)
 
-    def resume(self) -> None:
-        """Ask again whether the client wants more."""
-        self._carry()
-
     # The end
 
     def cancel(self) -> None:
@@ -530,6 +527,10 @@ class _Exchange:
         """Break the exchange for both sides."""
         self._tell_server(ConnectionLost("connection reset by peer"))
         self._fail(cause or ConnectionLost("the connection broke: connection reset by peer"))
+
+    def stall(self, seconds: float) -> None:
+        """Deliver nothing for some time."""
+        self.stalled_until = self.network.world.now + seconds
 
     def cut(self) -> None:
         """Lose everything from now on, without telling either side."""
@@ -635,7 +636,7 @@ class HttpEnd(Driving):
                 break
         paused, self.paused = self.paused, set()
         for exchange in paused:
-            exchange.resume()
+            exchange.carry()
         self.session._settle()
         if self.machine.closed:
             self._end()

@@ -97,7 +97,7 @@ class _Host:
             # One that ends early may hold the results of tasks.
             host: _Host = self  # type checkers think that it still begins anew
             held = 0 if host._begins_anew else self.server.ledger.total
-            self._programs.left("a server that has ended", bytes=held, sessions=len(self.server.sessions))
+            self._programs.invariants.left("a server that has ended", bytes=held, sessions=len(self.server.sessions))
             ledgers.remove(self.server.ledger)
             await trio.sleep(0.1)
         self.is_over = True
@@ -166,7 +166,7 @@ class _Caller:
         self.is_over = True
         if self.client is not None:
             left = {"requests": len(self.client.connection.pending.outgoing), "handlers": self.client.health().serving}
-            self.site.left(self.name, **left)
+            self.invariants.left(self.name, **left)
 
     def vanish(self) -> None:
         """Cancel all of it."""
@@ -249,11 +249,6 @@ class _Programs:
     def bus(self) -> None:
         """Return no bus: there is one process."""
         return
-
-    def left(self, where: str, **counts: int) -> None:
-        """Ask that nothing is left."""
-        leftovers = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
-        self.invariants.holds("nothing is left", not leftovers, f"{leftovers} at {where}")
 
     def run(self) -> Outcome:
         """Run it to its end."""
@@ -357,9 +352,9 @@ class _Programs:
         for caller in self.callers:
             self.invariants.holds("nothing is left", caller.is_over, f"{caller.name} does not end")
         for host in self.hosts:
-            self.left("a server without clients", sessions=len(host.server.sessions))
+            self.invariants.left("a server without clients", sessions=len(host.server.sessions))
             host.end(begins_anew=False)
         await trio.sleep(30.0)
         for host in self.hosts:
             self.invariants.holds("nothing is left", host.is_over, "a server does not end")
-        self.left("the network", connections=len(self.network.links))
+        self.invariants.left("the network", connections=len(self.network.links))

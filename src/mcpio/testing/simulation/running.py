@@ -99,24 +99,21 @@ class Running:
     def _one(self, mishap: Mishap, candidates: list[Any]) -> Any:
         return candidates[mishap.on % len(candidates)] if candidates else None
 
+    def _connection(self, mishap: Mishap) -> Any:
+        return self._one(mishap, [*self.site.links(), *self.site.exchanges()])
+
     def _resets(self, mishap: Mishap) -> bool:
-        victim = self._one(mishap, [*self.site.links(), *self.site.exchanges()])
-        if victim is not None:
+        if (victim := self._connection(mishap)) is not None:
             victim.reset()
         return victim is not None
 
     def _stalls(self, mishap: Mishap) -> bool:
-        links = self.site.links()
-        victim = self._one(mishap, [*links, *self.site.exchanges()])
-        if victim in links:
+        if (victim := self._connection(mishap)) is not None:
             victim.stall(mishap.lasts)
-        elif victim is not None:
-            victim.stalled_until = self.world.now + mishap.lasts
         return victim is not None
 
     def _half_open(self, mishap: Mishap) -> bool:
-        victim = self._one(mishap, [*self.site.links(), *self.site.exchanges()])
-        if victim is not None:
+        if (victim := self._connection(mishap)) is not None:
             victim.cut()
         return victim is not None
 
@@ -216,23 +213,23 @@ class Running:
         self._until(self.world.now + 20.0)
         for visitor in self.visitors:
             process = visitor.process
-            self._check_left(process.name, tasks=process.tasks, timers=process.timers)
+            self.invariants.left(process.name, tasks=process.tasks, timers=process.timers)
             client = visitor.client
             if client is not None:
-                self._check_left(
+                self.invariants.left(
                     process.name, requests=len(client.connection.pending.outgoing), handlers=client.health().serving
                 )
         self._until(self.world.now + 45.0)  # longer than sessions stay idle
         for server in self.site.up():
             sessions = server.service.host.machine.sessions
-            self._check_left(server.process.name, sessions=len(sessions), streams=len(server.ends))
+            self.invariants.left(server.process.name, sessions=len(sessions), streams=len(server.ends))
             server.close(2.0)
         self._until(self.world.now + 30.0)
         for server in self.site.processes:
             if server.process.is_dead:
                 continue
             self.invariants.holds("nothing is left", server.is_over, f"{server.process.name} does not end")
-            self._check_left(
+            self.invariants.left(
                 server.process.name,
                 bytes=server.server.ledger.total,
                 sessions=len(server.server.sessions),
@@ -248,10 +245,6 @@ class Running:
             await visitor.say_goodbye()
         except McpError:
             return
-
-    def _check_left(self, where: str, **counts: int) -> None:
-        left = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
-        self.invariants.holds("nothing is left", not left, f"{left} at {where}")
 
     def _raise(self) -> None:
         if self.invariants.violation is not None:
