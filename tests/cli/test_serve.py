@@ -10,7 +10,7 @@ import pytest
 
 from mcpio.cli import main
 from mcpio.cli.exit_status import Exit, Failure
-from mcpio.cli.load_server import MODULE_NAME, load
+from mcpio.cli.serve import MODULE_NAME, load
 
 SOURCE = """
 from __future__ import annotations

@@ -12,8 +12,7 @@ import pytest
 from mcpio.cli import main
 from mcpio.cli.exit_status import Exit
 from mcpio.framing.lines import Overlong
-from mcpio.inspecting.pages import page_of
-from mcpio.inspecting.tracing import traced
+from mcpio.inspecting.pages import page_of, traced
 from mcpio.observe import Recorder, Redactor, add_tap
 from mcpio.observe.relayed import RelayRecorder
 from mcpio.testing import pair

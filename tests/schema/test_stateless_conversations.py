@@ -16,8 +16,7 @@ from mcpio.engine.table import Role
 from mcpio.methods import TASK_EXTENSION_METHODS
 from mcpio.revisions import REV_2025_11_25, REV_2026_07_28, Revision
 from mcpio.testing import Script, whole
-from mcpio.testing.script_player import Player
-from mcpio.testing.script_side import Side
+from mcpio.testing.script_player import Player, Side
 from mcpio.types.base import META_PROTOCOL_VERSION
 
 ROOT = Path(os.environ["MCPIO_SCHEMA_DIR"])

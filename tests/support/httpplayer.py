@@ -27,8 +27,7 @@ from mcpio.http.server import HttpServer
 from mcpio.http.sessions import SessionClosed, SessionOpened
 from mcpio.revisions import Revision
 from mcpio.testing.script import Script, Wire
-from mcpio.testing.script_player import Player
-from mcpio.testing.script_side import Side
+from mcpio.testing.script_player import Player, Side
 
 __all__ = ["HttpPlayer"]
 

@@ -22,8 +22,7 @@ from mcpio.engine.table import Role
 from mcpio.revisions import Revision
 from mcpio.testing import whole
 from mcpio.testing.script import Script
-from mcpio.testing.script_player import Player
-from mcpio.testing.script_side import Side
+from mcpio.testing.script_player import Player, Side
 from mcpio.trio import _transport as trio_wire
 
 __all__ = ["AsyncioPlayer", "TrioPlayer"]

@@ -41,6 +41,7 @@ SHARED = {
     **dict.fromkeys(("list", "call", "read", "prompt"), "use"),
     **dict.fromkeys(("login", "logout", "auth"), "logins"),
     "config": "install",
+    "trace": "replay",
 }
 """The modules of commands that share one; every other command has a module of its name."""
 

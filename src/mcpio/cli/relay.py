@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import shlex
 import signal
@@ -10,6 +11,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import ExitStack, asynccontextmanager, suppress
 from functools import partial
+from typing import Final
 
 import trio
 
@@ -18,7 +20,6 @@ from mcpio.cli import connect, targets
 from mcpio.cli.exit_status import Exit, Failure, failure_of
 from mcpio.cli.output import Console, add_record_option, opened
 from mcpio.cli.relaying.chaos import FAULTS, PROGRAMS_ONLY, URLS_ONLY, Chaos, parse_chaos
-from mcpio.cli.relaying.log import open_log
 from mcpio.cli.relaying.pipes import relay_pipes
 from mcpio.cli.relaying.traffic import Traffic, small_ladder
 from mcpio.errors import ConnectFailed
@@ -26,6 +27,7 @@ from mcpio.inspecting.ladder import Ladder
 from mcpio.observe.relayed import RelayRecorder
 from mcpio.observe.tap import Redactor
 from mcpio.trio import run_until_signalled
+from mcpio.trio._stdio import open_output
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -151,3 +153,65 @@ async def _open_traffic(options: argparse.Namespace, target: str) -> AsyncIterat
             recorder = RelayRecorder(write, target, time.monotonic(), redactor=Redactor()) if writers else None
             yield Traffic(None if options.quiet else show, ladder, recorder)
             nursery.cancel_scope.cancel()
+
+
+# -------------------------------------------------------------------------------------------------------------- the log
+
+
+MOST_LINES: Final = 2000
+"""The lines that wait for a slow reader of the log; further ones are left out, and counted."""
+
+LAST_LINES: Final = 1.0
+"""Seconds that the reader of the log has for the last lines."""
+
+
+@asynccontextmanager
+async def open_log(path: str | None) -> AsyncIterator[Callable[[str], None]]:
+    """Async context manager that yields what writes a line to a file, or to standard error without a path.
+
+    A host may capture standard error and not read it, so a full pipe delays nothing. Raises Failure if the file cannot
+    be written.
+    """
+    send, receive = trio.open_memory_channel[str](MOST_LINES)
+    left_out = 0
+
+    def show(line: str) -> None:
+        nonlocal left_out
+        try:
+            if left_out:
+                send.send_nowait(f"--- {left_out} lines left out: the log is read too slowly")
+                left_out = 0
+            send.send_nowait(line)
+        except trio.WouldBlock:
+            left_out += 1
+        except trio.BrokenResourceError:
+            pass  # the log failed
+
+    async def write(fd: int) -> None:
+        with contextlib.suppress(trio.BrokenResourceError), receive:
+            writer = open_output(fd)
+            async for line in receive:
+                lines = [line]
+                with contextlib.suppress(trio.WouldBlock, trio.EndOfChannel):
+                    while True:
+                        lines.append(receive.receive_nowait())
+                await writer.send_all("".join(f"{each}\n" for each in lines).encode(errors="backslashreplace"))
+        finished.set()
+
+    finished = trio.Event()
+    with contextlib.ExitStack() as stack:
+        try:
+            fd = os.dup(2) if path is None else stack.enter_context(opened(path, "a")).fileno()
+        except OSError:
+            fd = os.open(os.devnull, os.O_WRONLY)  # there is no standard error
+        if path is None:
+            stack.callback(os.close, fd)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(write, fd)
+            try:
+                yield show
+            finally:
+                send.close()
+                with trio.move_on_after(LAST_LINES, shield=True):
+                    await finished.wait()
+                nursery.cancel_scope.cancel()

@@ -1,15 +1,17 @@
-"""``mcpio replay``: feed a recording to a fresh engine, and show the conversation."""
+"""``mcpio replay`` and ``trace``: show a recorded conversation, as text or as one page that anyone can open."""
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import os
 from collections.abc import Generator, Hashable, Iterable
 from itertools import chain
 from math import inf
 
 from mcpio.cli.demo.view import View
 from mcpio.cli.exit_status import Exit, Failure
+from mcpio.cli.output import Console
 from mcpio.engine.connection import Connection
 from mcpio.engine.stateless_engine import StatelessEngine
 from mcpio.engine.table import Role
@@ -22,6 +24,8 @@ from mcpio.observe.tap import Tap
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     parser.add_argument("file", metavar="FILE", help="a recording, as --record or mcpio.observe.Recorder write it")
+    if parser.get_default("command") == "trace":
+        parser.add_argument("-o", "--output", metavar="PAGE", help="the page to write (default: FILE.html)")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -29,9 +33,23 @@ def run(options: argparse.Namespace) -> int:
     try:
         # Only reading converts OSError: one from the output is not the file's fault.
         with contextlib.closing(lines_of(options.file)) as lines:
-            return show(lines, View.for_output())
+            return _trace(lines, options) if options.command == "trace" else show(lines, View.for_output())
     except (LocalProtocolError, UnicodeDecodeError) as error:
         raise Failure(Exit.PROTOCOL, f"{options.file}: {error}") from error
+
+
+def _trace(lines: Iterable[str], options: argparse.Namespace) -> int:
+    """Write the page of a recording."""
+    from mcpio.cli import lock  # mcpio replay needs none of these
+    from mcpio.inspecting.ladder import NOTES
+    from mcpio.inspecting.pages import page_of, traced
+
+    output = f"{options.file}.html" if options.output is None else options.output
+    described = traced(lines, title=os.path.basename(options.file))
+    lock.write(output, page_of(described))
+    messages = sum(entry["kind"] not in NOTES for entry in described["entries"])
+    Console().result(f"{output}: {messages} messages")
+    return Exit.DONE
 
 
 def lines_of(path: str) -> Generator[str, None, None]:

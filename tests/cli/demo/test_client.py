@@ -9,7 +9,7 @@ import trio
 import trio.testing
 
 from mcpio import CallToolRequest, ConnectionLost, Context, RequestError, RequestTimeout, Server
-from mcpio.cli.demo.client import Speaker
+from mcpio.cli.demo import Speaker
 from mcpio.cli.demo.view import View
 from mcpio.trio import serve
 from mcpio.types import PingRequest

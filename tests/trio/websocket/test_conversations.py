@@ -19,7 +19,7 @@ from mcpio.engine.connection import Connection
 from mcpio.engine.table import Role
 from mcpio.revisions import Revision
 from mcpio.testing import Script
-from mcpio.testing.script_side import Side
+from mcpio.testing.script_player import Side
 from mcpio.trio._event_loop import TrioEventLoop
 from mcpio.websocket import WebSocket, WebSocketOptions
 
