@@ -13,8 +13,7 @@ from triowire import in_virtual_time, memory_site
 
 from mcpio import Server
 from mcpio.app import TaskOptions
-from mcpio.cli.rules.carriers import HttpCarrier, LineCarrier, RawCarrier
-from mcpio.cli.rules.trial import Connect
+from mcpio.cli.rules.trial import Connect, HttpCarrier, LineCarrier, RawCarrier
 from mcpio.http.client import Location
 from mcpio.trio import serve
 

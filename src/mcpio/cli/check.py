@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+import json  # indented, for people
+import re
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from functools import partial
-from typing import Any
+from itertools import groupby
+from typing import Any, Final, Literal, TypeAlias
+from xml.etree import ElementTree as ET
 
+import attrs
 import trio
 
+import mcpio
 from mcpio.app.client import Client
 from mcpio.cli import connect, lock
 from mcpio.cli.exit_status import Exit, Failure, failure_of
 from mcpio.cli.logins import token_for
 from mcpio.cli.output import Console
-from mcpio.cli.rules.carriers import HttpCarrier, LineCarrier, RawCarrier
-from mcpio.cli.rules.hosts import warnings_of
-from mcpio.cli.rules.reports import Check, Report
 from mcpio.cli.rules.table import TABLE
-from mcpio.cli.rules.trial import Connect, Outcome, Trial, try_rows
+from mcpio.cli.rules.trial import Connect, HttpCarrier, LineCarrier, Outcome, RawCarrier, Trial, try_rows
 from mcpio.cli.targets import SOCKET_SCHEMES, WEBSOCKET, parse_socket_url
 from mcpio.errors import McpError
 from mcpio.http.client import Location
@@ -151,20 +154,13 @@ def _connect(options: argparse.Namespace, console: Console) -> Connect:
 
 @asynccontextmanager
 async def _process(options: argparse.Namespace, console: Console, timeout: float) -> AsyncIterator[RawCarrier]:
-    async with _open_process(options, console) as process:
-        yield LineCarrier(process.stream, timeout=timeout, last_words=process.last_words)
-
-
-def _open_process(options: argparse.Namespace, console: Console) -> AbstractAsyncContextManager[Any]:
-    return open_process_stream(
+    started = open_process_stream(
         options.server,
-        env=dict(options.env),
-        inherit_env=options.inherit_env,
-        cwd=options.cwd,
         stderr=console.server_said if options.verbose else "capture",
-        close_grace=connect.GRACE,
-        terminate_grace=connect.GRACE,
+        **connect.process_options(options),
     )
+    async with started as process:
+        yield LineCarrier(process.stream, timeout=timeout, last_words=process.last_words)
 
 
 @asynccontextmanager
@@ -233,3 +229,290 @@ def _write(report: Report, options: argparse.Namespace, console: Console) -> Non
     else:
         for line in report.text(whole_warnings=options.strict):
             console.result(line or "\n")
+
+
+# -------------------------------------------------------------------------------------------------------------- reports
+
+
+Level: TypeAlias = Literal["broken", "warning"]
+
+
+@attrs.frozen
+class Check:
+    """One thing that was checked."""
+
+    name: str
+    demand: str
+    fault: str | None
+    """The actual behaviour, where it differs from the demand; else ``None``."""
+    level: Level
+    """The severity of a fault."""
+    group: str
+    """The revision, or the other subject of the comparison."""
+    rules: tuple[str, ...] = ()
+    sent: str = ""
+    came: str = ""
+    url: str = ""
+
+
+@attrs.frozen
+class Report:
+    """All checks of one server."""
+
+    target: str
+    """The server, as it was named."""
+    server: str
+    """The name and version that the server reports."""
+    groups: tuple[str, ...]
+    """The revisions that the server speaks, or what else was compared."""
+    checks: Sequence[Check]
+
+    def faults(self, level: Level) -> list[Check]:
+        """Return the faults of a level."""
+        return [check for check in self.checks if check.fault is not None and check.level == level]
+
+    def text(self, *, whole_warnings: bool) -> Iterator[str]:
+        """Yield lines for people. Equal faults in several revisions are one entry; a warning is one line of it."""
+        levels: tuple[Level, ...] = ("broken", "warning")
+        for level in levels:
+            faults = sorted(self.faults(level), key=_likeness)
+            for _, alike in groupby(faults, key=_likeness):
+                yield from _entry(list(alike), is_whole=level == "broken" or whole_warnings)
+        broken, warnings = len(self.faults("broken")), len(self.faults("warning"))
+        yield f"{self.server}: {', '.join(self.groups)}"
+        yield f"{len(self.checks)} checks, {broken} broken, {_count(warnings, 'warning')}"
+
+    def as_json(self) -> str:
+        """Return the report as one JSON object."""
+        faults = [
+            {"level": check.level, **attrs.asdict(check, filter=lambda field, _: field.name != "level")}
+            for check in self.checks
+            if check.fault is not None
+        ]
+        whole = {"server": self.server, "revisions": self.groups, "checks": len(self.checks), "faults": faults}
+        return json.dumps(whole, ensure_ascii=False)
+
+    def junit(self) -> bytes:
+        """Return the report as JUnit's XML: a suite for each revision. A warning is a test that is passed."""
+        root = ET.Element("testsuites", name=_xml(f"mcpio check {self.target}"))
+        for group in dict.fromkeys(check.group for check in self.checks):
+            checks = [check for check in self.checks if check.group == group]
+            failed = sum(check.fault is not None and check.level == "broken" for check in checks)
+            suite = ET.SubElement(root, "testsuite", name=_xml(group), tests=str(len(checks)), failures=str(failed))
+            for check in checks:
+                case = ET.SubElement(suite, "testcase", classname=_xml(f"mcpio.{group}"), name=_xml(check.name))
+                if check.fault is None:
+                    continue
+                if check.level == "broken":
+                    ET.SubElement(case, "failure", message=_xml(check.fault)).text = _xml(_fault_lines(check))
+                else:
+                    ET.SubElement(case, "system-out").text = _xml(f"warning: {check.fault}\n{_fault_lines(check)}")
+        ET.indent(root)
+        return bytes(ET.tostring(root, encoding="utf-8", xml_declaration=True)) + b"\n"
+
+    def sarif(self) -> str:
+        """Return the faults as SARIF 2.1.0."""
+        faults = [*self.faults("broken"), *self.faults("warning")]
+        rules = {
+            _rule_id(check): {
+                "id": _rule_id(check),
+                "name": check.name,
+                "shortDescription": {"text": check.demand},
+                **({"helpUri": check.url} if check.url else {}),
+            }
+            for check in faults
+        }
+        driver = {
+            "name": "mcpio check",
+            "version": mcpio.__version__,
+            "rules": list(rules.values()),
+        }
+        return json.dumps(
+            {
+                "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
+                "version": "2.1.0",
+                "runs": [{"tool": {"driver": driver}, "results": [self._sarif_result(check) for check in faults]}],
+            },
+            indent=2,
+        )
+
+    def _sarif_result(self, check: Check) -> dict[str, Any]:
+        return {
+            "ruleId": _rule_id(check),
+            "level": "error" if check.level == "broken" else "warning",
+            "message": {"text": f"{check.name}, {check.group}: {check.fault}\n{_fault_lines(check)}"},
+            "locations": [
+                {
+                    "physicalLocation": {"artifactLocation": {"uri": self.target.replace(" ", "%20")}},
+                    "logicalLocations": [{"fullyQualifiedName": f"{check.group}: {check.name}"}],
+                }
+            ],
+        }
+
+
+def _rule_id(check: Check) -> str:
+    return f"{'+'.join(check.rules) or 'mcpio'}: {check.name}"
+
+
+def _likeness(check: Check) -> tuple[str, str, str]:
+    return (",".join(check.rules), check.name, check.fault or "")
+
+
+def _entry(alike: list[Check], *, is_whole: bool) -> Iterator[str]:
+    first = alike[0]
+    rules = f" ({', '.join(first.rules)})" if first.rules else ""
+    head = f"{first.level}: {first.name}{rules}, {', '.join(check.group for check in alike)}"
+    if not is_whole:
+        yield f"{head}: {first.fault}"
+        return
+    yield head
+    for line in _fault_lines(first).splitlines():
+        yield f"  {line}"
+    yield ""
+
+
+def _fault_lines(check: Check) -> str:
+    """Return all that is known of a fault, in lines."""
+    parts = {
+        "demanded": check.demand,
+        "found": check.fault or "",
+        "sent": check.sent,
+        "came": check.came,
+        "see": check.url,
+    }
+    lines = [
+        f"{name if not index else '':9}{line}"
+        for name, text in parts.items()
+        for index, line in enumerate(text.splitlines())
+    ]
+    return "\n".join(lines)
+
+
+def _count(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def _xml(text: str) -> str:
+    """Return a text with characters that XML cannot have escaped."""
+    return "".join(
+        each if each in "\t\n" or " " <= each <= "\ud7ff" or "\ue000" <= each <= "\ufffd" or each > "\uffff"
+        else f"\\x{ord(each):02x}"
+        for each in text
+    )  # fmt: skip
+
+
+# ---------------------------------------------------------------------------------------------------------------- hosts
+
+
+NAME: Final = re.compile(r"[A-Za-z0-9_-]+")
+LONGEST_NAME: Final = 64
+CURSOR_NAMES: Final = 60
+PROPERTY: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+LONGEST_DESCRIPTION: Final = 1024
+DEEPEST: Final = 10
+
+
+def warnings_of(tool: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what hosts reject of a tool's definition."""
+    name = tool.get("name")
+    if isinstance(name, str):
+        yield from _of_name(name)
+    description = tool.get("description")
+    if isinstance(description, str) and len(description) > LONGEST_DESCRIPTION:
+        yield (
+            f"the description has {len(description)} characters: OpenAI's API rejects more than {LONGEST_DESCRIPTION}"
+        )
+    schema = tool.get("inputSchema")
+    if isinstance(schema, Mapping):
+        yield from _of_root(schema)
+        yield from _of_parts(schema)
+    output = tool.get("outputSchema")
+    if isinstance(output, Mapping) and output.get("type") != "object":
+        yield "outputSchema does not have the root type object: clients of the TypeScript SDK 1 lose the whole list"
+
+
+def _of_name(name: str) -> Iterator[str]:
+    if len(name) > LONGEST_NAME:
+        yield f"the name has {len(name)} characters: the APIs of Anthropic and OpenAI reject more than {LONGEST_NAME}"
+    elif len(name) >= CURSOR_NAMES:
+        yield f"the name has {len(name)} characters: Cursor drops tools whose name and server's name exceed 60"
+    if NAME.fullmatch(name) is None:
+        yield "the name has other characters than A-Z, a-z, 0-9, _ and -: the APIs of Anthropic and OpenAI reject it"
+
+
+def _of_root(schema: Mapping[str, Any]) -> Iterator[str]:
+    if schema.get("type") != "object":
+        yield "inputSchema does not have the root type object: clients of the official SDKs lose the whole list"
+    joined = [word for word in ("oneOf", "anyOf", "allOf") if word in schema]
+    if joined:
+        yield f"inputSchema has {' and '.join(joined)} at its root: Anthropic's API rejects it, Claude Code drops it"
+
+
+def _of_parts(root: Mapping[str, Any]) -> Iterator[str]:
+    seen = set()
+    for path, depth, schema in _subschemas(root, "inputSchema", 0):
+        for kind, text in _of_part(root, path, schema):
+            # One of a kind is enough to find the others.
+            if kind not in seen:
+                seen.add(kind)
+                yield text
+        if depth > DEEPEST and "deep" not in seen:
+            seen.add("deep")
+            yield f"{path} is nested more than {DEEPEST} levels deep: OpenAI's API rejects it in strict mode"
+
+
+def _of_part(root: Mapping[str, Any], path: str, schema: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    reference = schema.get("$ref")
+    if isinstance(reference, str):
+        if not reference.startswith("#"):
+            yield "outside", f"{path} refers to {reference!r}, outside of the schema: hosts do not fetch it"
+        elif _resolved(root, reference) is None:
+            yield "nowhere", f"{path} refers to {reference!r}, which does not exist: Gemini's API rejects it"
+    types = schema.get("type")
+    is_array = types == "array" or (isinstance(types, list) and "array" in types)
+    if is_array and "items" not in schema and "prefixItems" not in schema:
+        yield "items", f"{path} is an array without items: the APIs of OpenAI and Google reject it"
+    properties = schema.get("properties")
+    for name in properties if isinstance(properties, Mapping) else ():
+        if PROPERTY.fullmatch(name) is None:
+            yield (
+                "property",
+                f"{path} has the property {name!r}: Anthropic's API takes up to 64 of A-Z, a-z, 0-9, _, . and -",
+            )
+
+
+def _subschemas(schema: Any, path: str, depth: int) -> Iterator[tuple[str, int, Mapping[str, Any]]]:
+    """Yield a schema and those in it, with their paths and depths."""
+    if not isinstance(schema, Mapping):
+        return
+    yield path, depth, schema
+    for word, each in _inner(schema):
+        deeper = depth + word.startswith(("properties", "items", "prefixItems"))
+        yield from _subschemas(each, f"{path}.{word}", deeper)
+
+
+def _inner(schema: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    for word in ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas"):
+        parts = schema.get(word)
+        if isinstance(parts, Mapping):
+            yield from ((f"{word}.{name}", part) for name, part in parts.items())
+    for word in ("items", "additionalProperties", "not", "if", "then", "else", "contains", "propertyNames"):
+        yield word, schema.get(word)
+    for word in ("oneOf", "anyOf", "allOf", "prefixItems"):
+        parts = schema.get(word)
+        if isinstance(parts, Iterable) and not isinstance(parts, str | Mapping):
+            yield from ((f"{word}.{index}", part) for index, part in enumerate(parts))
+
+
+def _resolved(root: Any, reference: str) -> Any:
+    """Return the target of a JSON pointer or an anchor, or ``None``."""
+    pointer = reference.removeprefix("#")
+    if pointer and not pointer.startswith("/"):
+        return next((each for _, _, each in _subschemas(root, "", 0) if each.get("$anchor") == pointer), None)
+    for step in pointer.split("/")[1:]:
+        key = step.replace("~1", "/").replace("~0", "~")
+        if isinstance(root, list) and key.isdecimal() and int(key) < len(root):
+            root = root[int(key)]
+        else:
+            root = root.get(key) if isinstance(root, Mapping) else None
+    return root

@@ -9,7 +9,7 @@ import shlex
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from functools import partial
-from typing import TYPE_CHECKING, TypeAlias, Unpack
+from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
 from urllib.parse import urlsplit
 
 import mcpio
@@ -51,15 +51,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="SECONDS",
         help="how long to wait for each answer; 0 waits for ever (default: %(default)g)",
     )
-    parser.add_argument(
-        "-e",
-        "--env",
-        type=environment_variable,
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="a variable for the server's environment, beside HOME, PATH and the like; may be repeated",
-    )
+    add_env_option(parser, ", beside HOME, PATH and the like")
     parser.add_argument(
         "--header",
         type=_header,
@@ -75,6 +67,19 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     answers.add_options(parser)
     add_record_option(parser)
     parser.add_argument("--cwd", type=_directory, metavar="DIRECTORY", help="the server's working directory")
+
+
+def add_env_option(parser: argparse.ArgumentParser, more: str) -> None:
+    """Add ``--env``. ``more`` is what the help says of other variables."""
+    parser.add_argument(
+        "-e",
+        "--env",
+        type=environment_variable,
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help=f"a variable for the server's environment{more}; may be repeated",
+    )
 
 
 def add_words(parser: argparse.ArgumentParser, *words: str) -> None:
@@ -184,16 +189,7 @@ def open_client(
     of_client.setdefault("options", engine_options(options.timeout))
     url = options.url
     if url is None:
-        return open_stdio(
-            options.server,
-            env=dict(options.env),
-            inherit_env=options.inherit_env,
-            cwd=options.cwd,
-            stderr=stderr,
-            close_grace=GRACE,
-            terminate_grace=GRACE,
-            **of_client,
-        )
+        return open_stdio(options.server, stderr=stderr, **process_options(options), **of_client)
     if url.startswith(SOCKET_SCHEMES):
         from mcpio.trio import open_tcp, open_unix
 
@@ -213,6 +209,17 @@ def open_client(
 
     http = HttpClientOptions(headers=dict(options.header))
     return open_http(url, http=http, auth=stored_login(options), interaction="never", **of_client)
+
+
+def process_options(options: argparse.Namespace) -> dict[str, Any]:
+    """Return how a server is started."""
+    return {
+        "env": dict(options.env),
+        "inherit_env": options.inherit_env,
+        "cwd": options.cwd,
+        "close_grace": GRACE,
+        "terminate_grace": GRACE,
+    }
 
 
 def stored_login(options: argparse.Namespace) -> OAuth | None:

@@ -24,7 +24,7 @@ import attrs
 
 from mcpio.app.servers_config import ServerEntry, ServersConfig, load_json
 from mcpio.cli import targets as hosts
-from mcpio.cli.connect import environment_variable
+from mcpio.cli.connect import add_env_option
 from mcpio.cli.exit_status import Exit, Failure, did_you_mean, failure_of
 from mcpio.cli.output import Console, is_terminal
 from mcpio.cli.targets import ConfigScope, Host, Place
@@ -185,15 +185,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = hosts.HELP.replace(" The words of a command may also come last, after --.", "")
     parser.add_argument("server", metavar="SERVER", nargs="?", help="the server; see below")
     parser.add_argument("--name", help="the server's name in the host; by default, the name of the file or program")
-    parser.add_argument(
-        "-e",
-        "--env",
-        type=environment_variable,
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="a variable for the server's environment; hosts pass few of their own; may be repeated",
-    )
+    add_env_option(parser, "; hosts pass few of their own")
     parser.add_argument(
         "--relay", action="store_true", help="have mcpio relay pass on and show what the host and the server say"
     )

@@ -11,11 +11,10 @@ import trio
 import trio.testing
 from rawtalk import in_virtual_time
 
-from mcpio.cli.rules import carriers
-from mcpio.cli.rules.carriers import HttpCarrier, LineCarrier
+from mcpio.cli.rules import trial
 from mcpio.cli.rules.judges import object_result
 from mcpio.cli.rules.rows import Conversation, Reply, Row, notification, request
-from mcpio.cli.rules.trial import Trial, try_rows
+from mcpio.cli.rules.trial import HttpCarrier, LineCarrier, Trial, try_rows
 from mcpio.http.client import Location
 from mcpio.revisions import REV_2025_11_25
 
@@ -84,7 +83,7 @@ def test_closed_connection_is_told() -> None:
 
 
 def test_flooding_server_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(carriers, "MAX_BYTES", 1000)
+    monkeypatch.setattr(trial, "MAX_BYTES", 1000)
     assert "MiB" in reply_of(floods(b"", b"{}\n" * 100), "stream").ended
     head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n"
     reply = reply_of(floods(head, b"data: {}\n\n" * 50), "http")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mcpio.cli.rules.hosts import warnings_of
+from mcpio.cli.check import warnings_of
 
 NESTED: dict[str, Any] = {"type": "string"}
 for _ in range(11):

@@ -7,7 +7,7 @@ from xml.etree import ElementTree as ET
 
 import attrs
 
-from mcpio.cli.rules.reports import Check, Report
+from mcpio.cli.check import Check, Report
 
 BROKEN = Check(
     "ping", "Answer ping.", "no <response> \x00", "broken", "2025-11-25", ("PING-01",), '{"id":1}', "(nothing)\nmore",

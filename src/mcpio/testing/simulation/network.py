@@ -219,7 +219,7 @@ class PipeEnd(Driving):
 class _Stream:
     """The bytes in flight in one direction of a connection."""
 
-    __slots__ = ("capacity", "data", "has_end", "is_ended", "reader", "stalled_until", "timer")
+    __slots__ = ("data", "has_end", "is_ended", "reader", "stalled_until", "timer")
 
     def __init__(self) -> None:
         self.data = bytearray()

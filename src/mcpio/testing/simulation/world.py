@@ -88,12 +88,6 @@ class World:
         """Call a function in a process as soon as its turn comes."""
         self._turns.append((process, function))
 
-    def run_until(self, when: float) -> None:
-        """Let everything happen up to a time."""
-        while self.step(when):
-            pass
-        self.now = max(self.now, when)
-
     def step(self, until: float) -> bool:
         """Let one thing happen that is due up to a time; return whether there was any."""
         turns, timers = self._turns, self._timers
