@@ -160,27 +160,15 @@ class Servers:
 
         A server whose list fails has none; ``on_change`` or its own calls tell why. All are asked at once.
         """
-
-        async def listed(client: Client) -> list[Tool]:
-            return [tool async for tool in client.tools(**call)] if _offers(client, "tools") else []
-
-        return await self._gather(self._tools, listed)
+        return await self._gather(self._tools, _lister("tools", call))
 
     async def prompts(self, **call: Unpack[CallOptions]) -> list[Gathered[Prompt]]:
         """Return the prompts of all servers that are ready, as ``tools`` does."""
-
-        async def listed(client: Client) -> list[Prompt]:
-            return [prompt async for prompt in client.prompts(**call)] if _offers(client, "prompts") else []
-
-        return await self._gather(self._prompts, listed)
+        return await self._gather(self._prompts, _lister("prompts", call))
 
     async def resources(self, **call: Unpack[CallOptions]) -> list[Gathered[Resource]]:
         """Return the resources of all servers that are ready. Read one with ``servers[it.server].read_resource``."""
-
-        async def listed(client: Client) -> list[Resource]:
-            return [each async for each in client.resources(**call)] if _offers(client, "resources") else []
-
-        return await self._gather(PublicNames(self._states), listed)
+        return await self._gather(PublicNames(self._states), _lister("resources", call))
 
     async def skills(self, **call: Unpack[CallOptions]) -> list[Gathered[Skill]]:
         """Return the skills that the servers list, as ``tools`` does. Nothing of them is read.
@@ -403,9 +391,15 @@ def opener_of(source: ServerSource, drivers: Any) -> Callable[..., AbstractAsync
     return partial(drivers.open_http, entry.url, http=HttpClientOptions(headers=dict(entry.headers)))
 
 
-def _offers(client: Client, what: str) -> bool:
-    capabilities: Any = client.server.capabilities
-    return isinstance(capabilities, types.ServerCapabilities) and getattr(capabilities, what) is not None
+def _lister(what: str, call: CallOptions) -> Callable[[Client], Awaitable[list[Any]]]:
+    """Return a function that lists all of one kind of a client's server, or nothing where the server has none."""
+
+    async def listed(client: Client) -> list[Any]:
+        capabilities: Any = client.server.capabilities
+        has_some = isinstance(capabilities, types.ServerCapabilities) and getattr(capabilities, what) is not None
+        return [each async for each in getattr(client, what)(**call)] if has_some else []
+
+    return listed
 
 
 # ------------------------------------------------------------------------------------------------------------- proxying
