@@ -325,7 +325,44 @@ _FIELDS: Final = (
 )
 
 
-class RedirectReceiver:
+class _Wait:
+    """A wait in a thread, which ``close`` ends from another one."""
+
+    def __init__(self) -> None:
+        self._mutex = threading.Lock()
+        self._is_waiting = self._is_closed = False
+        self._wake, self._woken = socket.socketpair()
+
+    def close(self) -> None:
+        """Stop. A wait in another thread returns ``None``. May be called at any time, and twice."""
+        with self._mutex:
+            if self._is_closed:
+                return
+            self._is_closed = True
+            # The waiting thread selects on the sockets, so only that thread may close them.
+            if self._is_waiting:
+                self._wake.send(b"x")
+            else:
+                self._free()
+
+    def _begin(self) -> bool:
+        """Return whether the wait can begin: not once closed."""
+        with self._mutex:
+            self._is_waiting = not self._is_closed
+            return self._is_waiting
+
+    def _end(self) -> None:
+        with self._mutex:
+            self._is_waiting = False
+            if self._is_closed:
+                self._free()
+
+    def _free(self) -> None:
+        self._wake.close()
+        self._woken.close()
+
+
+class RedirectReceiver(_Wait):
     """Binds one loopback port, and listens there. Raises OSError if the port is taken.
 
     ``host`` is a loopback address, or ``localhost`` for both 127.0.0.1 and ::1, since browsers choose one of them.
@@ -334,17 +371,15 @@ class RedirectReceiver:
     """
 
     def __init__(self, host: str, port: int | None, path: str) -> None:
+        super().__init__()
         self._path = path
-        self._mutex = threading.Lock()
-        self._is_waiting = self._is_closed = False
         self._listeners: list[socket.socket] = []
-        self._wake, self._woken = socket.socketpair()
         try:
             self._port = self._bind("127.0.0.1" if host == "localhost" else host, port or 0)
             if host == "localhost" and _has_ipv6():
                 self._bind("::1", self._port)
         except BaseException:
-            self._close()
+            self.close()
             raise
         self._origin = f"http://{f'[{host}]' if ':' in host else host}:{self._port}"
 
@@ -352,16 +387,6 @@ class RedirectReceiver:
     def uri(self) -> str:
         """The redirect URI, with the port that is bound."""
         return self._origin + self._path
-
-    def close(self) -> None:
-        """Stop. A ``wait`` in another thread returns ``None``. May be called at any time, and twice."""
-        with self._mutex:
-            self._is_closed = True
-            # The thread of `wait` selects on the sockets, so only that thread may close them.
-            if self._is_waiting:
-                self._wake.send(b"x")
-            else:
-                self._close()
 
     def listen(self) -> None:
         """Start to listen; connections that arrive before ``wait`` are queued for it."""
@@ -389,12 +414,11 @@ class RedirectReceiver:
         The page that the person sees is written after the checks of the state and the issuer.
         """
         connections: dict[socket.socket, tuple[h11.Connection, float]] = {}
-        with self._mutex:
-            if self._is_closed:
-                return None
-            self._is_waiting = True
+        if not self._begin():
+            return None
         with selectors.DefaultSelector() as selector, contextlib.ExitStack() as stack:
-            stack.callback(self._end_wait)
+            stack.callback(self.close)
+            stack.callback(self._end)
             stack.callback(_close_all, connections)
             for each in (*self._listeners, self._woken):
                 selector.register(each, selectors.EVENT_READ)
@@ -484,13 +508,9 @@ class RedirectReceiver:
         connection.close()
         return True
 
-    def _end_wait(self) -> None:
-        with self._mutex:
-            self._is_waiting, self._is_closed = False, True
-            self._close()
-
-    def _close(self) -> None:
-        for each in (*self._listeners, self._wake, self._woken):
+    def _free(self) -> None:
+        super()._free()
+        for each in self._listeners:
             each.close()
 
 
@@ -530,44 +550,20 @@ _CONSOLE_POLL = 0.05
 """Seconds between two looks at the console of Windows, which cannot be waited for together with a socket."""
 
 
-class LineReader:
+class LineReader(_Wait):
     """Reads lines of standard input until it is closed, so that no later line is taken from the program.
 
     It waits until a line can be read: a thread in ``readline`` could not be stopped.
     """
 
-    def __init__(self) -> None:
-        self._mutex = threading.Lock()
-        self._is_reading = self._is_closed = False
-        self._wake, self._woken = socket.socketpair()
-
     def read(self) -> str | None:
         """Return the next line, in a thread; ``""`` at the end of the input, and ``None`` once closed."""
-        with self._mutex:
-            if self._is_closed:
-                return None
-            self._is_reading = True
+        if not self._begin():
+            return None
         try:
             return sys.stdin.readline() if self._wait() else None
         finally:
-            self._end_read()
-
-    def close(self) -> None:
-        """Stop. A ``read`` in another thread returns ``None``. May be called at any time, and twice."""
-        with self._mutex:
-            if self._is_closed:
-                return
-            self._is_closed = True
-            if self._is_reading:
-                self._wake.send(b"x")
-            else:
-                self._free()
-
-    def _end_read(self) -> None:
-        with self._mutex:
-            self._is_reading = False
-            if self._is_closed:
-                self._free()
+            self._end()
 
     def _wait(self) -> bool:
         """Wait until a line can be read, and return true, or until the reader is closed."""
@@ -585,10 +581,6 @@ class LineReader:
                 return True  # a file on a disk is always ready
             ready = [key.fileobj for key, _ in selector.select()]
         return self._woken not in ready
-
-    def _free(self) -> None:
-        self._wake.close()
-        self._woken.close()
 
 
 async def read_line(to_thread: Callable[[Callable[[], str | None]], Awaitable[str | None]]) -> str | None:
