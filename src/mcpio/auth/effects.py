@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import re
 from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, Self, TypeAlias, TypeVar
 
@@ -14,6 +13,7 @@ from mcpio._checks import called
 from mcpio.auth.keys import Entropy, Secret, as_secret
 from mcpio.auth.payloads import (
     MAX_DOCUMENT,
+    TOKEN,
     AuthorizationOptions,
     AuthorizationServerMetadata,
     Challenge,
@@ -474,8 +474,6 @@ def _text(value: Any) -> str:
 AssertionSource = str | Secret | Callable[[NeedAssertion], object] | None
 """A JWT or token, or a function that returns one or can be awaited for it. It is called each time one is needed."""
 
-_NAME: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
-
 
 def check_assertion(owner: object, _: object, value: Any) -> None:
     """Raise TypeError for a value that is neither a token nor a function that returns one: an attrs validator."""
@@ -527,7 +525,7 @@ class ApiKey:
 
     def __attrs_post_init__(self) -> None:
         text = self.key.reveal()
-        if _NAME.fullmatch(self.header) is None:
+        if TOKEN.fullmatch(self.header) is None:
             raise ValueError(f"ApiKey: header must be the name of a header field, not {self.header!r:.60}")
         if not (text and text.isascii() and text.isprintable()) or text != text.strip():
             raise ValueError("ApiKey: key must be printable ASCII without surrounding space")

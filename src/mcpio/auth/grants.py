@@ -128,7 +128,7 @@ def register_client(
     AuthorizationError where the server refuses both, or assigns a method of authentication that is not supported.
     """
     endpoint = server.require("registration_endpoint")
-    supported = [method for method in ("none", *_SECRET_METHODS) if method in server.auth_methods]
+    supported = [method for method in ("none", *SECRET_METHODS) if method in server.auth_methods]
     is_native = all(is_loopback_host(host_of(uri)) for uri in redirect_uris)
     document: dict[str, Any] = {
         "client_name": client_name,
@@ -147,7 +147,7 @@ def register_client(
     raise AssertionError  # pragma: no cover - the last of the types returns or raises
 
 
-_SECRET_METHODS: Final = ("client_secret_basic", "client_secret_post")
+SECRET_METHODS: Final = ("client_secret_basic", "client_secret_post")
 
 
 def _register(
@@ -164,7 +164,7 @@ def _register(
     method = text(answer, "token_endpoint_auth_method", what) or document["token_endpoint_auth_method"]
     if client_id is None:
         raise AuthorizationError(f"{what} has no client_id")
-    if method != "none" and (method not in _SECRET_METHODS or secret is None):
+    if method != "none" and (method not in SECRET_METHODS or secret is None):
         raise AuthorizationError(f"{what} assigns {quoted(method)}, which this client cannot do", option="client_id=")
     expires = answer.get("client_secret_expires_at")
     return Registration(

@@ -386,7 +386,7 @@ class Challenge:
 
     def __str__(self) -> str:
         """Return the value of the header field. Raises ValueError for parts that a field cannot carry."""
-        if _TOKEN.fullmatch(self.scheme) is None:
+        if TOKEN.fullmatch(self.scheme) is None:
             raise ValueError(f"a scheme must be a token, not {self.scheme!r:.60}")
         if self.token68 is not None:
             if _BASE64.fullmatch(self.token68) is None:
@@ -429,14 +429,15 @@ def _challenges(field: str) -> Iterator[Challenge]:
 
 
 def _parameter(name: str, value: str) -> str:
-    if _TOKEN.fullmatch(name) is None or _LINE.fullmatch(value) is None:
+    if TOKEN.fullmatch(name) is None or _LINE.fullmatch(value) is None:
         raise ValueError(f"the parameter {name!r:.60} must be printable ASCII")
     escaped = value.replace("\\", "\\\\").replace('"', '\\"')
     return f'{name}="{escaped}"'
 
 
 _LETTERS: Final = r"[!#$%&'*+\-.^_`|~0-9A-Za-z]++"
-_TOKEN: Final = re.compile(_LETTERS)
+TOKEN: Final = re.compile(_LETTERS)
+"""A token of RFC 9110, such as the name of a header field."""
 _LINE: Final = re.compile(r"[ -~]*")
 _SEPARATOR: Final = re.compile(r"[ \t,]*+")
 # A name with "=" behind it is a parameter whose challenge broke off, and never a scheme.

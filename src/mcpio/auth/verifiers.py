@@ -20,9 +20,9 @@ from mcpio._extras import extra
 from mcpio._printable import printable
 from mcpio.auth.effects import Fetch, Flow, FlowContext, Response
 from mcpio.auth.grant import Grant, parse_scopes
-from mcpio.auth.grants import authenticated, post_form
+from mcpio.auth.grants import SECRET_METHODS, authenticated, post_form
 from mcpio.auth.keys import Entropy, Secret, Signer, as_secret, base64url
-from mcpio.auth.payloads import Registration, mapping_of, max_age, read_document, scopes_of, text
+from mcpio.auth.payloads import TOKEN, Registration, mapping_of, max_age, read_document, scopes_of, text
 from mcpio.auth.urls import AuthorizationError, check_endpoint, issuer_metadata_urls, quoted
 from mcpio.framing.json import dumps
 
@@ -85,8 +85,6 @@ def confirmation_in(claims: Mapping[str, Any]) -> Mapping[str, str] | None:
 # ------------------------------------------------------------------------------------------------------------ verifiers
 # Verifiers of bearer tokens: their interface, and API keys.
 
-_NAME: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
-
 
 class NeedKeys(enum.Enum):
     """Verdict of a verifier that must fetch keys first, or ask for the token."""
@@ -143,7 +141,7 @@ class Verifier(Protocol):
 
 def _header_name(value: str) -> str:
     """Return the name of a field in lower case, in which fields of requests are compared with it."""
-    if _NAME.fullmatch(required("header", value, str)) is None:
+    if TOKEN.fullmatch(required("header", value, str)) is None:
         raise ValueError(f"ApiKeys: header must be the name of a header field, not {value!r:.60}")
     return value.lower()
 
@@ -233,6 +231,7 @@ _STALE_SECONDS: Final = 86400.0
 _MAX_KEYS: Final = 100
 _RSA_BITS: Final = (2048, 8192)
 _VERDICTS: Final = 1024
+"""How many answers of each kind are kept."""
 _VERDICT_SECONDS: Final = 60.0
 
 
@@ -321,9 +320,7 @@ class JwtVerifier:
         if not any(is_signed(jwt, key) for key in keys):
             return InvalidToken("the signature", "wrong", "one by the key that kid names")
         assert grant.expires_at is not None
-        self._verdicts[digest] = (grant, min(at + _VERDICT_SECONDS, grant.expires_at + self._leeway))
-        if len(self._verdicts) > _VERDICTS:
-            self._verdicts.popitem(last=False)
+        _keep(self._verdicts, digest, (grant, min(at + _VERDICT_SECONDS, grant.expires_at + self._leeway)))
         return grant
 
     def load_key(self, token: Secret) -> None:
@@ -528,8 +525,6 @@ _COMPACT: Final = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+")
 
 T = TypeVar("T")
 
-"""How many answers of each kind are kept."""
-_SECRET_METHODS: Final = ("client_secret_basic", "client_secret_post")
 _SIGNER_METHODS: Final = ("private_key_jwt",)
 _REJECTED_SECONDS: Final = 10.0
 """How long the answer for an inactive token is kept."""
@@ -570,7 +565,7 @@ class Introspection:
     ) -> None:
         if (secret is None) == (signer is None):
             raise ValueError("give either secret= or signer=: the introspection endpoint answers known clients only")
-        usable = _SIGNER_METHODS if signer is not None else _SECRET_METHODS
+        usable = _SIGNER_METHODS if signer is not None else SECRET_METHODS
         method = auth_method or usable[0]
         if method not in usable:
             option = "signer=" if signer is not None else "secret="
