@@ -1,0 +1,228 @@
+"""Rules that a server of ours keeps towards a peer that a test plays: a message in, and the messages out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from rawpeer import Played, played_client, played_server
+
+from mcpio import Context, Server
+from mcpio.types import CallToolResult, Icon, ResourceLink, TextContent, ToolAnnotations
+
+CALL = {"method": "tools/call"}
+
+
+def workshop() -> Server:
+    server = Server("workshop", "2", page_size=4)
+
+    @server.tool(
+        annotations=ToolAnnotations(title="Sum", read_only_hint=True), icons=(Icon("https://x.example/i.png"),)
+    )
+    def add(a: int, b: int = 1) -> int:
+        """Add two numbers."""
+        return a + b
+
+    @server.tool
+    def fail() -> str:
+        raise ValueError("the saw is blunt")
+
+    @server.tool
+    def show() -> CallToolResult:
+        return CallToolResult((TextContent("a"), ResourceLink(uri="bench://Vice", name="vice")))
+
+    @server.tool
+    async def where(ctx: Context) -> list[str]:
+        return [root.uri for root in await ctx.roots()]
+
+    @server.tool
+    def warn(ctx: Context) -> None:
+        ctx.info("dust")
+        ctx.error("fire")
+
+    @server.resource("bench://Vice", name="vice")
+    def vice() -> str:
+        return "iron"
+
+    @server.resource("bench://drawer/{number}", name="drawer")
+    def drawer(number: int) -> str:
+        return f"drawer {number}"
+
+    @server.prompt
+    def ask(thing: str) -> str:
+        return f"Where is the {thing}?"
+
+    server.completion("thing", prompt="ask")(lambda value: [f"{value}{number}" for number in range(150)])
+    return server
+
+
+def text(value: str, **more: Any) -> dict[str, Any]:
+    return {"content": [{"type": "text", "text": value}], **more}
+
+
+RESULTS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
+    "defaults of a tool": (
+        "tools/call",
+        {"name": "add", "arguments": {"a": 2}},
+        text('{"result":3}', structuredContent={"result": 3}),
+    ),
+    "failure of a tool": (
+        "tools/call",
+        {"name": "fail"},
+        text("'fail' failed: ValueError: the saw is blunt", isError=True),
+    ),
+    "invalid argument of a tool": (
+        "tools/call",
+        {"name": "add", "arguments": {"a": "x"}},
+        text("Invalid value in 'add': arguments.a: expected an integer, got \"x\"", isError=True),
+    ),
+    "link to a resource": (
+        "tools/call",
+        {"name": "show"},
+        {"content": [{"type": "text", "text": "a"}, {"type": "resource_link", "uri": "bench://Vice", "name": "vice"}]},
+    ),
+    "resource": ("resources/read", {"uri": "bench://Vice"}, {"contents": [{"uri": "bench://Vice", "text": "iron"}]}),
+    "resource of a template": (
+        "resources/read",
+        {"uri": "bench://drawer/7"},
+        {"contents": [{"uri": "bench://drawer/7", "text": "drawer 7"}]},
+    ),
+    "prompt": (
+        "prompts/get",
+        {"name": "ask", "arguments": {"thing": "saw"}},
+        {"messages": [{"role": "user", "content": {"type": "text", "text": "Where is the saw?"}}]},
+    ),
+    "prompts": ("prompts/list", {}, {"prompts": [{"name": "ask", "arguments": [{"name": "thing", "required": True}]}]}),
+    "resources": ("resources/list", {}, {"resources": [{"uri": "bench://Vice", "name": "vice"}]}),
+    "suggestions": (
+        "completion/complete",
+        {"ref": {"type": "ref/prompt", "name": "ask"}, "argument": {"name": "thing", "value": "s"}},
+        {"completion": {"values": [f"s{number}" for number in range(100)], "total": 150, "hasMore": True}},
+    ),
+}
+
+
+@pytest.mark.req("TOOL-10", "TOOL-11", "TOOL-13", "CONT-01", "CONT-02", "RES-03", "RES-12", "PROM-04", "COMP-04")
+@pytest.mark.parametrize("row", RESULTS)
+def test_request_has_the_result(row: str) -> None:
+    method, params, result = RESULTS[row]
+    peer = played_server(workshop(), {})
+    peer.say({"id": "q", "method": method, "params": params})
+    assert peer.got() == [{"jsonrpc": "2.0", "id": "q", "result": result}]
+
+
+@pytest.mark.req("RPC-20", "TOOL-07", "PROM-06", "PAGE-03")
+@pytest.mark.parametrize(
+    ("method", "params", "code", "data"),
+    [
+        ("tools/call", {"name": "add", "arguments": [2]}, -32602, {"path": "params.arguments"}),
+        ("resources/read", {"uri": "bench://vice"}, -32002, {"uri": "bench://vice"}),
+        ("prompts/get", {"name": "ask"}, -32602, {"path": "arguments"}),
+        ("prompts/get", {"name": "ask", "arguments": {"thing": 5}}, -32602, {"path": "params.arguments.thing"}),
+        ("tools/list", {"cursor": ""}, -32602, {"cursor": ""}),
+        ("logging/setLevel", {"level": "loud"}, -32602, {"path": "params.level"}),
+    ],
+)
+def test_request_has_the_error(method: str, params: dict[str, Any], code: int, data: dict[str, Any]) -> None:
+    peer = played_server(workshop(), {})
+    peer.say({"id": "q", "method": method, "params": params})
+    (answer,) = peer.got()
+    assert (answer["error"]["code"], answer["error"]["data"]) == (code, data)
+
+
+@pytest.mark.req("TOOL-17", "SCHEMA-01", "SCHEMA-09", "PAGE-03", "GONE-05")
+def test_tools_come_in_pages_with_their_schemas_and_annotations() -> None:
+    peer = played_server(workshop(), {})
+    peer.say({"id": 1, "method": "tools/list"})
+    (first,) = (message["result"] for message in peer.got())
+    assert first["tools"][0] == {
+        "name": "add",
+        "description": "Add two numbers.",
+        "inputSchema": {
+            "type": "object",
+            "properties": {"a": {"type": "integer"}, "b": {"type": "integer", "default": 1}},
+            "required": ["a"],
+            "additionalProperties": False,
+        },
+        "outputSchema": {
+            "type": "object",
+            "properties": {"result": {"type": "integer"}},
+            "required": ["result"],
+        },
+        "annotations": {"title": "Sum", "readOnlyHint": True},
+        "icons": [{"src": "https://x.example/i.png"}],
+    }
+    peer.say({"id": 2, "method": "tools/list", "params": {"cursor": first["nextCursor"]}})
+    (last,) = (message["result"] for message in peer.got())
+    assert [tool["name"] for tool in (*first["tools"], *last["tools"])] == ["add", "fail", "show", "where", "warn"]
+    assert "nextCursor" not in last
+
+
+@pytest.mark.req("SAMP-16", "RPC-05")
+def test_server_asks_within_the_request_and_uses_ids_of_its_own() -> None:
+    peer = played_server(workshop(), {"roots": {}})
+    peer.say({"id": 1, **CALL, "params": {"name": "where"}})
+    assert peer.got() == [{"jsonrpc": "2.0", "id": 1, "method": "roots/list"}]
+    peer.say({"id": 1, "result": {"roots": [{"uri": "file:///a", "name": "A"}]}})
+    (answer,) = peer.got()
+    assert (answer["id"], answer["result"]["structuredContent"]) == (1, {"result": ["file:///a"]})
+
+
+@pytest.mark.req("LOG-02", "LOG-04", "LOG-08")
+@pytest.mark.parametrize(
+    ("level", "sent"),
+    [(None, ["info", "error"]), ("debug", ["info", "error"]), ("error", ["error"]), ("emergency", [])],
+)
+def test_log_messages_from_the_level_on_are_sent(level: str | None, sent: list[str]) -> None:
+    peer = played_server(workshop(), {})
+    if level is not None:
+        peer.say({"id": 1, "method": "logging/setLevel", "params": {"level": level}})
+        assert peer.got() == [{"jsonrpc": "2.0", "id": 1, "result": {}}]
+    peer.say({"id": 2, **CALL, "params": {"name": "warn"}})
+    *logs, _ = peer.got()
+    assert [log["params"]["level"] for log in logs] == sent
+
+
+@pytest.mark.req("TOOL-01", "RES-01", "PROM-01", "COMP-01")
+@pytest.mark.parametrize(
+    ("server", "declared"),
+    [
+        (workshop(), {"tools", "resources", "prompts", "completions", "logging"}),
+        (Server("empty", "1", log_level=None), set()),
+    ],
+    ids=["workshop", "empty"],
+)
+def test_server_declares_what_it_offers(server: Server, declared: set[str]) -> None:
+    connection = server.connection()
+    hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "peer", "version": "1"}}
+    peer: Played[Any] = Played(connection)
+    peer.session = server.session(connection, peer, None)
+    peer.say({"id": 0, "method": "initialize", "params": hello})
+    (answer,) = peer.got()
+    assert set(answer["result"]["capabilities"]) == declared
+
+
+@pytest.mark.req("PAGE-02", "PAGE-03", "GONE-05")
+@pytest.mark.parametrize("cursor", ["", " é\n", "x" * 300])
+def test_client_sends_a_cursor_back_as_it_came(cursor: str) -> None:
+    peer = played_client({"tools": {}})
+    wait = peer.start(peer.session.list_tools())
+    request = peer.asked("tools/list")
+    assert "cursor" not in request.get("params", {})
+    peer.answer(request, tools=[{"name": "a", "inputSchema": {"type": "object"}}], nextCursor=cursor)
+    assert wait.result.next_cursor == cursor
+    again = peer.start(peer.session.list_tools(cursor=cursor))
+    request = peer.asked("tools/list")
+    assert request["params"]["cursor"] == cursor
+    peer.answer(request, tools=[])
+    assert again.result.next_cursor is None
+
+
+@pytest.mark.req("TOOL-12")
+def test_text_of_a_failure_reaches_the_program() -> None:
+    peer = played_client({"tools": {}})
+    wait = peer.start(peer.session.call_tool("cut", {"depth": 2}))
+    request = peer.asked("tools/call")
+    assert request["params"] == {"name": "cut", "arguments": {"depth": 2}}
+    peer.answer(request, **text("the saw is blunt", isError=True))
+    assert (wait.result.is_error, wait.result.text) == (True, "the saw is blunt")
