@@ -298,7 +298,7 @@ FRAMES: dict[str, tuple[bytes, bytes, int | None]] = {
     "SETTINGS of many windows": (
         _requests(0, 100),
         http2_frame(SETTINGS, 0, (b"\0\4\0\0\x40\0" + b"\0\4\0\0\x50\0") * 80),
-        None,
+        CALM,
     ),
     "SETTINGS that answers": (b"", http2_frame(SETTINGS, 0, b"", 1), CALM),
     "WINDOW_UPDATE": (OPENED, http2_frame(WINDOW_UPDATE, 0, b"\0\0\0\1"), CALM),

@@ -16,6 +16,7 @@ from h2.connection import H2Connection
 from h2.errors import ErrorCodes
 from h2.exceptions import ProtocolError
 from h2.settings import SettingCodes, Settings
+from hpack import Encoder
 from hyperframe.frame import GoAwayFrame
 
 from mcpio._drivers.event_loop import RECEIVE_SIZE, ByteStream, Deadlines, EventLoop, end_output
@@ -43,6 +44,7 @@ SHORT: Final = 256
 bring."""
 
 _HEADER = 9
+_SETTING = 6
 _END_STREAM = 0x1
 _END_HEADERS = 0x4
 
@@ -52,6 +54,7 @@ class Kind(IntEnum):
 
     DATA = 0
     HEADERS = 1
+    SETTINGS = 4
     GOAWAY = 7
     CONTINUATION = 9
 
@@ -136,8 +139,11 @@ def cost(frame: Frame) -> int:
     """Return the cost of a frame in the budget.
 
     Frames that make or continue a request are free, since other limits bound requests. All others cost 1:
-    resets, pings, settings, priorities, window updates, unknown frames, and short pieces of bodies.
+    resets, pings, priorities, window updates, unknown frames, and short pieces of bodies. SETTINGS cost 1 for each
+    setting: a frame has room for 2,730 of them, and each may change the windows of all streams.
     """
+    if frame.kind == Kind.SETTINGS:
+        return max(1, (len(frame.data) - _HEADER) // _SETTING)
     if frame.kind == Kind.DATA:
         return 0 if frame.is_last or len(frame.data) >= _HEADER + SHORT else 1
     return 0 if frame.kind in (Kind.HEADERS, Kind.CONTINUATION) else 1
@@ -733,6 +739,44 @@ class Http2Streams:
         return self._streams.get(number)
 
 
+TABLE_BYTES: Final = 4096
+"""The most that a table of compressed header fields holds: the initial value of SETTINGS_HEADER_TABLE_SIZE."""
+
+
+class _ClientSettings(Settings):
+    """The settings of the client. It must ignore unknown ones (RFC 9113 section 6.5.2); h2 would keep each of them."""
+
+    def __setitem__(self, key: int, value: int) -> None:
+        if key in _SETTINGS:
+            super().__setitem__(key, value)
+
+
+_SETTINGS: Final = frozenset(SettingCodes)
+
+
+class _Encoder(Encoder):
+    """Compresses header fields with a table of at most ``TABLE_BYTES``, whatever size the client allows.
+
+    hpack searches the whole table for each field, and every response adds fields to it, so a larger table would make
+    each response cost more than the one before.
+    """
+
+    @property
+    def header_table_size(self) -> int:
+        """The size of the table."""
+        return self.header_table.maxsize
+
+    @header_table_size.setter
+    def header_table_size(self, value: int) -> None:
+        size = min(value, TABLE_BYTES)
+        if size != self.header_table.maxsize:
+            self.header_table.maxsize = size
+            # The next head begins with the smallest size since the last one, and the current size (RFC 7541 section
+            # 4.2). hpack would announce every size in between, however many there were.
+            least = min(self.table_size_changes, default=size)
+            self.table_size_changes = [least, size] if least < size else [size]
+
+
 class _Http2(H2Connection):
     """The connection as h2 knows it. It remembers fewer closed streams: 65,536 of them would take megabytes."""
 
@@ -742,6 +786,8 @@ class _Http2(H2Connection):
         super().__init__(H2Configuration(client_side=False))
         limits = {SettingCodes.MAX_CONCURRENT_STREAMS: MAX_STREAMS, SettingCodes.MAX_HEADER_LIST_SIZE: head_bytes}
         self.local_settings = Settings(client=False, initial_values=limits)
+        self.remote_settings = _ClientSettings(client=True)
+        self.encoder = _Encoder()
         # From the beginning, rather than from the client's acknowledgement.
         self.decoder.max_header_list_size = head_bytes
         self.initiate_connection()

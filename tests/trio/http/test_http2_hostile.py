@@ -39,7 +39,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from triowire import RawHttp, in_virtual_time
 
-from mcpio._drivers.http2 import PREFACE
+from mcpio._drivers.http2 import PREFACE, TABLE_BYTES, _Encoder, _Http2
 from mcpio.trio import HttpTimeouts
 
 # Floods
@@ -51,6 +51,7 @@ FLOODS: dict[str, Callable[[int], bytes]] = {
     "pings": lambda _: frame(PING, 0, b"12345678"),
     "answers to pings": lambda _: frame(PING, 0, b"12345678", ACK),
     "settings": lambda _: frame(SETTINGS),
+    "unknown settings": lambda n: frame(SETTINGS, 0, (0x100 + n).to_bytes(2, "big") + b"\0\0\0\x01"),
     "settings that change all windows": lambda n: frame(SETTINGS, 0, b"\0\x04" + (65535 + n % 2).to_bytes(4, "big")),
     "windows": lambda _: frame(WINDOW_UPDATE, 0, b"\0\0\0\x01"),
     "priorities": lambda _: frame(PRIORITY, 3, b"\0\0\0\0\x10"),
@@ -81,6 +82,80 @@ def test_frame_flood_ends_the_connection(kind: str) -> None:
             await is_well(site, nursery)
 
     in_virtual_time(main)
+
+
+def setting(key: int, value: int) -> bytes:
+    """Return one setting of a SETTINGS frame."""
+    return key.to_bytes(2, "big") + value.to_bytes(4, "big")
+
+
+@pytest.mark.req("SEC-10")
+def test_each_setting_of_a_frame_counts_as_a_frame() -> None:
+    async def main() -> None:
+        async with http2_site(Shop().server) as (site, nursery):
+            client = await connected(site, nursery)
+            few = b"".join(setting(key, 1) for key in range(0x100, 0x100 + 900))
+            await client.say(frame(SETTINGS, 0, few))
+            await client.settle()
+            assert not client.farewells
+            await client.say(frame(SETTINGS, 0, few))
+            await client.settle()
+            assert client.farewells == [CALM]
+            await is_well(site, nursery)
+
+    in_virtual_time(main)
+
+
+def test_unknown_settings_are_not_kept() -> None:
+    connection = _Http2(65536)
+    connection.receive_data(frame(SETTINGS, 0, setting(SettingCodes.INITIAL_WINDOW_SIZE, 1000)))
+    settings = set(connection.remote_settings)
+    for first in range(0x100, 0x10000, 2720):
+        keys = range(first, min(first + 2720, 0x10000))
+        connection.receive_data(frame(SETTINGS, 0, b"".join(setting(key, 1) for key in keys)))
+    assert set(connection.remote_settings) == settings
+    assert connection.remote_settings.initial_window_size == 1000
+
+
+# Compressed header fields
+
+
+def test_client_does_not_enlarge_the_table_of_response_fields() -> None:
+    async def main() -> None:
+        async with http2_site(Shop().server) as (site, nursery):
+            client = Http2Client(site.listener.connect())
+            await client.begin(nursery, {SettingCodes.HEADER_TABLE_SIZE: 2**31 - 1})
+            client.http.decoder.max_allowed_table_size = 2**31 - 1
+            await client.settle()
+            headers = await session(client)
+            for number in range(50):
+                asked = await client.ask("POST", "/mcp", headers, message("echo", text=str(number)))
+                await client.settle()
+                assert asked.status == 200
+            assert client.http.decoder.header_table_size == TABLE_BYTES
+
+    in_virtual_time(main)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "announced"),
+    [
+        ([2**31 - 1], b""),
+        ([0], b"\x20"),
+        ([0, 0], b"\x20"),
+        ([100], b"\x3f\x45"),
+        ([100, 2**31 - 1], b"\x3f\x45\x3f\xe1\x1f"),
+        ([100, 0, 50, 20], b"\x20\x34"),
+        ([1, 4096] * 1000, b"\x21\x3f\xe1\x1f"),
+        ([1, 0, 1, 0], b"\x20"),
+    ],
+)
+def test_next_head_announces_the_least_and_the_last_size_of_the_table(sizes: list[int], announced: bytes) -> None:
+    encoder = _Encoder()
+    for size in sizes:
+        encoder.header_table_size = size
+    assert encoder.encode([]) == announced
+    assert encoder.encode([]) == b""
 
 
 WITHOUT_SLASH = head([*PSEUDO[:2], (":path", "mcp"), (":authority", "localhost")])
