@@ -348,6 +348,7 @@ def test_read_full_of_the_cheapest_frames_of_http2_takes_bounded_work(
         principal=None,
         on_request=None,
         send_now=lambda: None,
+        on_given_up=lambda: None,
     )
     first, each, end = FRAMES[name]
     streams.receive(PREFACE + http2_frame(SETTINGS) + first)

@@ -23,9 +23,11 @@ from mcpio._drivers.event_loop import RECEIVE_SIZE, ByteStream, Deadlines, Event
 from mcpio._drivers.http_parsers import LINE_END, FindPrincipal, HttpTimeouts, http_date, plain_text
 from mcpio._drivers.socket_server import SocketPeer
 from mcpio.app.http_host import HttpHost
+from mcpio.app.runtime import Spawned
 from mcpio.engine.channel import Timers
 from mcpio.http.lifecycle import LINGER, TIMEOUTS, Action, Input, Lifecycle, State
 from mcpio.http.model import Body, End, Headers, RequestHead, RequestItem, Reset, ResponseHead
+from mcpio.http.sessions import EXCHANGE_COST
 
 # --------------------------------------------------------------------------------------------------------------- frames
 # Reads HTTP/2 frames ahead of h2, so that oversized and abusive ones never reach it.
@@ -209,8 +211,16 @@ class Stream:
     """Whether the response has no body, as for HEAD."""
     expects: bool
     """Whether the client waits for ``100 Continue`` before it sends the body."""
-    waiting: list[RequestItem] = attrs.field(factory=list)
-    """Items after its head that arrived while its principal is looked up."""
+    cost: int = 0
+    """Bytes that its head takes while its principal is looked up. The ledger counts them, and ``waiting``."""
+    lookup: Spawned | None = None
+    """The task that looks its principal up."""
+    waiting: bytearray = attrs.field(factory=bytearray)
+    """What arrived of its body during the look-up."""
+    has_ended: bool = False
+    """Whether its end arrived during the look-up."""
+    withheld: int = 0
+    """Bytes of the connection's window that ``waiting`` takes, to be returned after the look-up."""
     received: int = 0
     """Bytes of its body so far, while it is incomplete."""
     owed: int = 0
@@ -231,7 +241,7 @@ class Stream:
     def is_incomplete(self) -> bool:
         """Whether more of the request is expected."""
         if self.life.state is State.LOOKUP:
-            return not (self.waiting and isinstance(self.waiting[-1], End))
+            return not self.has_ended
         return self.life.state in (State.BODY, State.EARLY)
 
 
@@ -255,13 +265,15 @@ class Http2Streams:
         head_bytes: int,
         timeouts: HttpTimeouts,
         principal: Hashable,
-        on_request: Callable[[RequestHead], None] | None,
+        on_request: Callable[[RequestHead], Spawned] | None,
         send_now: Callable[[], object],
+        on_given_up: Callable[[], object],
     ) -> None:
         """Exchanges are pairs of ``owner`` and the number of the stream.
 
         Requests are those of ``principal``; with ``on_request``, of the principal that ``admit`` is called with after
-        it. ``send_now`` writes what it can without waiting, before a handler that may block.
+        it, by the task that it returns. ``send_now`` writes what it can without waiting, before a handler that may
+        block. ``on_given_up`` is called after the ledger had a request given up: write and re-arm as always.
         """
         self.requests = 0
         self.end = None
@@ -272,6 +284,8 @@ class Http2Streams:
         self._principal = principal
         self._on_request = on_request
         self._send_now = send_now
+        self._on_given_up = on_given_up
+        self._ledger = host.server.ledger
         self._body_bytes = host.server.options.limits.message_bytes
         self._http = _Http2(head_bytes)
         self._clock = host.clock
@@ -328,8 +342,13 @@ class Http2Streams:
             stream.life.step(Input.RECV_HEAD, self._now)
             if not is_incomplete:
                 stream.life.step(Input.RECV_END, self._now)
-            self._items += (head, *stream.waiting)
-            stream.waiting.clear()
+            self._items.append(head)
+            if stream.waiting:
+                self._items.append(Body(stream.exchange, bytes(stream.waiting)))
+            if stream.has_ended:
+                self._items.append(End(stream.exchange))
+            stream.lookup = None
+            self._end_lookup(stream)
             self._hand_over()
             if stream.number in self._streams:
                 self._open_window(stream)  # closed during the look-up: what waits is at most the initial window
@@ -418,6 +437,7 @@ class Http2Streams:
         streams, self._streams = tuple(self._streams.values()), {}
         self._ready.clear()
         for stream in streams:
+            self._ledger.settle(stream, 0, _nothing)
             self._host.receive(Reset(stream.exchange))
 
     def _fail(self, code: ErrorCodes) -> None:
@@ -481,16 +501,43 @@ class Http2Streams:
             self._items.append(head)
             self._set_body_deadline(stream)
         else:
-            self._on_request(head)
+            stream.cost = EXCHANGE_COST + sum(len(name) + len(value) for name, value in head.headers) + len(head.target)
+            self._settle_lookup(stream)
+            if number in self._streams:
+                stream.lookup = self._on_request(head)
+
+    def _settle_lookup(self, stream: Stream) -> None:
+        """Count a request whose principal is looked up: the machine counts it only from then on."""
+        self._ledger.settle(stream, stream.cost + len(stream.waiting), self._give_up)
+
+    def _give_up(self, stream: Stream) -> None:
+        """Free the memory of a request whose principal is looked up. Its client may repeat it."""
+        if not self.is_over:
+            self._http.reset_stream(stream.number, ErrorCodes.REFUSED_STREAM)
+        self._drop(stream)
+        self._attend()
+        self._on_given_up()
+
+    def _end_lookup(self, stream: Stream) -> None:
+        """Release what was held for a request during its look-up, and stop a look-up that nobody needs any more."""
+        self._ledger.settle(stream, 0, _nothing)
+        if stream.lookup is not None:
+            stream.lookup.cancel()
+            stream.lookup = None
+        stream.waiting.clear()
+        withheld, stream.withheld = stream.withheld, 0
+        if withheld and not self.is_over:
+            self._return_window(withheld)
 
     def _take_body(self, number: int, data: bytes, size: int) -> None:
         # The connection's window is returned at once, for dropped streams too: their data counts in it (RFC 9113
-        # section 6.9.1). Only the window of a stream holds its client back, so that no body stalls the others.
-        self._owed += size
-        if self._owed >= CREDIT:
-            self._http.increment_flow_control_window(self._owed)
-            self._owed = 0
+        # section 6.9.1). Only the window of a stream holds its client back, so that no body stalls the others. During
+        # look-ups it is the connection's window: the windows of a hundred streams would hold megabytes. A look-up
+        # needs no body, so none of them can wait for bodies that are held back.
         stream = self._streams.get(number)
+        is_waiting = stream is not None and stream.life.state is State.LOOKUP
+        if not is_waiting:
+            self._return_window(size)
         if stream is None:
             return
         stream.expects = False
@@ -499,22 +546,33 @@ class Http2Streams:
         self._read += len(data)
         stream.life.step(Input.RECV_BYTES, self._now, len(data))
         self._received += len(data)
-        self._put(stream, Body(stream.exchange, data))
-        self._open_window(stream)
+        if is_waiting:
+            stream.waiting += data
+            stream.withheld += size
+            self._settle_lookup(stream)
+        else:
+            self._items.append(Body(stream.exchange, data))
+            self._open_window(stream)
+
+    def _return_window(self, size: int) -> None:
+        """Return a part of the connection's window to the client."""
+        self._owed += size
+        if self._owed >= CREDIT:
+            self._http.increment_flow_control_window(self._owed)
+            self._owed = 0
 
     def _complete(self, number: int) -> None:
         stream = self._streams.get(number)
         if stream is None:
             return
-        self._put(stream, End(stream.exchange))
-        if stream.life.state is not State.LOOKUP:
+        if stream.life.state is State.LOOKUP:
+            stream.has_ended = True
+        else:
+            self._items.append(End(stream.exchange))
             stream.life.step(Input.RECV_END, self._now)
         if stream.unsent is None:
             self._timers.clear(number)
         self._end_body(stream)
-
-    def _put(self, stream: Stream, item: RequestItem) -> None:
-        (stream.waiting if stream.life.state is State.LOOKUP else self._items).append(item)
 
     def _hand_over(self) -> None:
         """Pass the items of one read to the machine, then send ``100 Continue`` to admitted requests."""
@@ -729,7 +787,9 @@ class Http2Streams:
         self._ready.pop(stream.number, None)
         self._timers.clear(stream.number)
         self._end_body(stream)
-        if is_lost and stream.life.state is not State.LOOKUP:
+        if stream.life.state is State.LOOKUP:
+            self._end_lookup(stream)
+        elif is_lost:
             # The part that was read comes first.
             self._items.append(Reset(stream.exchange))
             self._hand_over()
@@ -775,6 +835,10 @@ class _Encoder(Encoder):
             # 4.2). hpack would announce every size in between, however many there were.
             least = min(self.table_size_changes, default=size)
             self.table_size_changes = [least, size] if least < size else [size]
+
+
+def _nothing(_: Stream) -> None:
+    """Do nothing: the holder has left the ledger."""
 
 
 class _Http2(H2Connection):
@@ -881,6 +945,7 @@ class Http2Connection:
             principal=peer.identity,
             on_request=None if find_principal is None else self._start_lookup,
             send_now=self._send_now,
+            on_given_up=self._apply,
         )
         self._scope = loop.scope()
         # The writer waits for work, the reader for room.
@@ -1032,8 +1097,8 @@ class Http2Connection:
 
     # Principals
 
-    def _start_lookup(self, head: RequestHead) -> None:
-        self._tasks.spawn(self._look_up(head))
+    def _start_lookup(self, head: RequestHead) -> Spawned:
+        return self._tasks.spawn(self._look_up(head))
 
     async def _look_up(self, head: RequestHead) -> None:
         if self._find_principal is not None:

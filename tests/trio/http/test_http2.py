@@ -157,6 +157,80 @@ def test_continue_is_sent_only_to_admitted_requests() -> None:
     in_virtual_time(main)
 
 
+def test_bodies_during_lookups_share_one_window_of_their_connection() -> None:
+    async def main() -> None:
+        gate, shop = trio.Event(), Shop()
+
+        async def principal(_: RequestHead, peer: SocketPeer) -> None:
+            await gate.wait()
+
+        how: dict[str, Any] = {"principal": principal, "options": HttpOptions(sessions=False)}
+        async with http2_site(shop.server, **how) as (site, nursery):
+            client = await Http2Client(site.listener.connect()).begin(nursery)
+            asked = [await client.ask("POST", "/mcp", POST, ends=False) for _ in range(5)]
+            sent = sum([await client.pour(each, b" " * 30000) for each in asked])
+            assert 65535 - 16384 <= sent <= 65535
+            assert shop.server.ledger.total > sent + 5 * 2048
+            gate.set()
+            await client.settle()
+            for each in asked:
+                assert await client.pour(each, b" " * 60000)
+                await client.pour(each, message("echo", text="x"), ends=True)
+            await client.settle()
+            assert [text_of(each) for each in asked] == ["x"] * 5
+            assert shop.server.ledger.total == 0
+
+    in_virtual_time(main)
+
+
+def test_reset_ends_the_lookup_and_returns_its_window() -> None:
+    async def main() -> None:
+        ended, shop = 0, Shop()
+
+        async def principal(_: RequestHead, peer: SocketPeer) -> None:
+            nonlocal ended
+            try:
+                await trio.sleep_forever()
+            finally:
+                ended += 1
+
+        async with http2_site(shop.server, principal=principal) as (site, nursery):
+            client = await Http2Client(site.listener.connect()).begin(nursery)
+            for _ in range(3):
+                asked = await client.ask("POST", "/mcp", POST, ends=False)
+                assert await client.pour(asked, b" " * 40000) == 40000
+                await client.reset(asked)
+                await client.settle()
+                assert shop.server.ledger.total == 0
+            assert ended == 3
+
+    in_virtual_time(main)
+
+
+def test_lookup_that_holds_most_is_refused_when_memory_is_short() -> None:
+    async def main() -> None:
+        gate, shop = trio.Event(), Shop()
+
+        async def principal(_: RequestHead, peer: SocketPeer) -> None:
+            await gate.wait()
+
+        how: dict[str, Any] = {"principal": principal, "options": HttpOptions(sessions=False)}
+        async with http2_site(shop.server, **how) as (site, nursery):
+            client = await Http2Client(site.listener.connect()).begin(nursery)
+            shop.server.ledger.limit = 30000
+            small = await client.ask("POST", "/mcp", POST, message("echo", text="x"))
+            large = await client.ask("POST", "/mcp", {**POST, "x-much": "y" * 2000}, b" " * 40000)
+            long = await client.ask("POST", "/mcp", {**POST, "x-much": "y" * 28000})
+            await client.settle()
+            assert (large.code, long.code) == (7, 7)
+            assert 2048 < shop.server.ledger.total < 8000
+            gate.set()
+            await client.settle()
+            assert text_of(small) == "x"
+
+    in_virtual_time(main)
+
+
 def test_continue_waits_for_the_principal() -> None:
     async def main() -> None:
         gate = trio.Event()
