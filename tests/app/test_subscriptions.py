@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import attrs
@@ -9,6 +10,7 @@ import pytest
 from statelessly import Exchange, StatelessClient
 from waits import Wait
 
+from mcpio.app.registry.resources import UriTemplate
 from mcpio.app.server import Server
 from mcpio.app.subscriptions import LONGEST, SHORTEST
 from mcpio.auth.grant import Grant
@@ -68,6 +70,51 @@ def test_acknowledgement_comes_first() -> None:
     server = notes()
     listen = listening(server, **ALL, resourceSubscriptions=["notes://a", "notes://b", "notes://a"])
     assert honoured(listen) == {**ALL, "resourceSubscriptions": ["notes://a", "notes://b"]}
+
+
+def test_other_tasks_get_turns_while_many_resources_are_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    server, matches, before_turns = Server("notes"), 0, [0]
+    for number in range(50):
+        server.resource(f"notes://{{name}}/part{number}", name=f"n{number}")(lambda name: name)
+    match = UriTemplate.match
+
+    def counted(template: UriTemplate, uri: str) -> Any:
+        nonlocal matches
+        matches += 1
+        return match(template, uri)
+
+    class Counting(ManualRuntime):
+        async def sleep(self, seconds: float) -> None:
+            before_turns.append(matches)
+            await super().sleep(seconds)
+
+    monkeypatch.setattr(UriTemplate, "match", counted)
+    runtime = Counting()
+    uris = [f"notes://{number}{'a' * 1000}/part{number % 100}" for number in range(200)]
+    listen = StatelessClient(server, runtime).begin(
+        "subscriptions/listen", {"notifications": {"resourceSubscriptions": uris}}
+    )
+    runtime.run()
+    assert honoured(listen) == {"resourceSubscriptions": [uri for number, uri in enumerate(uris) if number % 100 < 50]}
+    assert len(before_turns) > 10
+    assert max(after - before for before, after in pairwise([*before_turns, matches])) <= 600
+    server.notify_resource_updated(uris[0])
+    server.notify_resource_updated(uris[50])
+    run(listen)
+    assert told(listen) == [uris[0]]
+
+
+def test_request_that_is_cancelled_while_resources_are_looked_up_leaves_nothing() -> None:
+    server = notes()
+    runtime = ManualRuntime()
+    client = StatelessClient(server, runtime)
+    uris = [f"notes://{number}" for number in range(3000)]
+    listen = client.begin("subscriptions/listen", {"notifications": {"resourceSubscriptions": uris}})
+    assert not listen.said
+    listen.cancel()
+    runtime.run()
+    assert not listen.said
+    assert server.notify_resource_updated(uris[0]) == 0
 
 
 @pytest.mark.req("SUB-03")

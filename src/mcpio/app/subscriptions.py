@@ -23,8 +23,6 @@ from mcpio.types.features import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from mcpio.app.runtime import Driver, OneShot
     from mcpio.app.server_session import ServedBy
     from mcpio.app.tasks.receiver import ToolTasks
@@ -46,12 +44,31 @@ def serve_listen(
     wanted, capabilities = request.notifications, scope.session.connection.capabilities
     # All that it names, known or not, and before anything is looked up: that would hold up the event loop.
     _check_size(wanted, server.options.limits, scope.session.connection.held.subscriptions)
-    honoured = honoured_of(wanted, capabilities, partial(_may_watch, server, scope))
+    honoured = honoured_of(wanted, capabilities)
     if wanted.task_ids is not None and server.tasks is not None and declares(capabilities, _TASKS):
         from mcpio.app.tasks.receiver import check_takes_tasks
 
         check_takes_tasks(scope.peer.capabilities)
         honoured = attrs.evolve(honoured, task_ids=tuple(dict.fromkeys(wanted.task_ids)))
+    existing = _Existing(scope, server, honoured.resource_subscriptions)
+    if existing.look():
+        return _begun(scope, server, existing.added_to(honoured)).run()
+    return _listen_in_turns(scope, server, honoured, existing)
+
+
+async def _listen_in_turns(
+    scope: Any, server: ServedBy, honoured: SubscriptionFilter, existing: _Existing
+) -> SubscriptionsListenResult:
+    """Serve a request that names so much that other tasks get turns while it is looked up."""
+    is_last = False
+    while not is_last:
+        await scope.session.driver.runtime.sleep(0)
+        is_last = existing.look()
+    return await _begun(scope, server, existing.added_to(honoured)).run()
+
+
+def _begun(scope: Any, server: ServedBy, honoured: SubscriptionFilter) -> Subscription:
+    """Return a subscription that is acknowledged, unless it has tasks to read first."""
     subscription = Subscription(scope, server, honoured)
     if not honoured.task_ids:
         # Later messages on the same connection find the subscription made.
@@ -61,7 +78,7 @@ def serve_listen(
             # Such as an acknowledgement that is too large: nothing runs that would give the place back.
             subscription.end()
             raise
-    return subscription.run()
+    return subscription
 
 
 class Subscription:
@@ -184,7 +201,9 @@ class Subscription:
         be read.
         """
         ids = []
-        for id in self._honoured.task_ids or ():
+        for count, id in enumerate(self._honoured.task_ids or (), 1):
+            if count % _TASKS_AT_ONCE == 0:
+                await self.driver.runtime.sleep(0)  # reading a task that is in memory does not wait
             try:
                 await self._tasks.look(self._scope, id)
             except RequestError as error:
@@ -232,10 +251,34 @@ def _may_watch(server: ServedBy, scope: Any, uri: str) -> bool:
     return True
 
 
-def honoured_of(
-    wanted: SubscriptionFilter, capabilities: ServerCapabilities, is_offered: Callable[[str], bool]
-) -> SubscriptionFilter:
-    """Return the part of a filter that this server honours: declared features, and existing resources (SUB-03)."""
+class _Existing:
+    """Those of the resources that a request names which exist for its client, looked up in steps of bounded work."""
+
+    def __init__(self, scope: Any, server: ServedBy, uris: tuple[str, ...] | None) -> None:
+        self._scope = scope
+        self._server = server
+        self._is_wanted = uris is not None
+        self._left = iter(uris or ())
+        self._uris: list[str] = []
+
+    def look(self) -> bool:
+        """Look some of them up; return whether these were the last ones."""
+        work, templates = 0, len(self._server.resources.templates)
+        for uri in self._left:
+            if _may_watch(self._server, self._scope, uri):
+                self._uris.append(uri)
+            work += _LOOK + len(uri) * templates
+            if work > _WORK_AT_ONCE:
+                return False
+        return True
+
+    def added_to(self, honoured: SubscriptionFilter) -> SubscriptionFilter:
+        """Return the filter with the resources that exist."""
+        return attrs.evolve(honoured, resource_subscriptions=tuple(self._uris) if self._is_wanted else None)
+
+
+def honoured_of(wanted: SubscriptionFilter, capabilities: ServerCapabilities) -> SubscriptionFilter:
+    """Return the part of a filter that this server honours, with resources that may not exist (SUB-03)."""
 
     def of_list(feature: str) -> bool | None:
         is_wanted = getattr(wanted, f"{feature}_list_changed")
@@ -243,7 +286,7 @@ def honoured_of(
 
     uris = None
     if wanted.resource_subscriptions is not None and declares(capabilities, ("resources", "subscribe")):
-        uris = tuple(uri for uri in dict.fromkeys(wanted.resource_subscriptions) if is_offered(uri))
+        uris = tuple(dict.fromkeys(wanted.resource_subscriptions))
     return SubscriptionFilter(of_list("tools"), of_list("prompts"), of_list("resources"), uris)
 
 
@@ -280,6 +323,12 @@ SHORTEST: Final = 1.0
 """The least seconds that a subscription lasts, also with a token that has expired."""
 LONGEST: Final = 86400.0
 """The most seconds after which a subscription with a token that expires ends: event loops take no timer for ages."""
+_LOOK: Final = 500
+"""Work to look a resource up, beside one for each character that is matched against each template."""
+_WORK_AT_ONCE: Final = 500_000
+"""Work of this kind between two turns of the event loop: some milliseconds."""
+_TASKS_AT_ONCE: Final = 100
+"""How many tasks are read between two turns of the event loop."""
 _TASKS: Final = ("extensions", TASKS_EXTENSION)
 _COST: Final = 128
 """Bytes that a subscription, and each of its resources and tasks, costs beside the name."""

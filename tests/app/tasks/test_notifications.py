@@ -44,6 +44,22 @@ def statuses(exchange: Exchange) -> list[str]:
     return [state["status"] for state in told(exchange)]
 
 
+def test_other_tasks_get_turns_while_many_tasks_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    world, turns = World(), 0
+    sleep = world.runtime.sleep
+
+    async def counted(seconds: float) -> None:
+        nonlocal turns
+        turns += 1
+        await sleep(seconds)
+
+    monkeypatch.setattr(world.runtime, "sleep", counted)
+    id = world.call("ask")["taskId"]
+    listen = listening(world, *(f"unknown{number}" for number in range(1000)), id)
+    assert honoured(listen) == {"taskIds": [id]}
+    assert turns >= 10
+
+
 @pytest.mark.req("XTASK-11")
 def test_each_state_of_a_task_is_reported_as_tasks_get_would_return_it() -> None:
     world = World()
