@@ -436,6 +436,19 @@ def test_handler_that_blocks_the_loop_is_reported_with_advice() -> None:
     ]
 
 
+def test_advice_is_given_only_for_functions_of_the_program() -> None:
+    server = Server("s")
+
+    def visible(_: object) -> bool:
+        link.pair.now += 0.06
+        return True
+
+    server.tool(lambda: None, name="work", visible=visible)
+    link = Link(server)
+    link.do(link.client.list_tools())
+    assert link.reports == ["tools/list held up everything else for 60 ms"]
+
+
 # Events
 
 

@@ -78,7 +78,7 @@ from mcpio.events import (
     SubscriptionNotified,
 )
 from mcpio.framing.json import dumps
-from mcpio.methods import Kind
+from mcpio.methods import METHODS, Kind
 from mcpio.revisions import Era
 from mcpio.types.base import (
     CustomNotification,
@@ -691,7 +691,11 @@ class Session(TaskCalls):
         self._fault_reports.report(self.driver, message, error, kind)
 
     def _report_slow(self, event: RequestReceived, advice: str, blocked: float) -> None:
-        text = f"{{}} held up everything else for {blocked * 1000:.0f} ms: {advice}"
+        """Report a request that held the loop, with advice if it is the program's function that did."""
+        text = f"{{}} held up everything else for {blocked * 1000:.0f} ms"
+        method = event.raw["method"]
+        if method in _RUN_FUNCTIONS or method not in METHODS:
+            text += f": {advice}"
         self._report_request(event, text, None, kind="slow")
 
     def _report_request(
@@ -814,6 +818,19 @@ _HANDLED_BY: Final[dict[type, str]] = {
 
 HANDLER_CANCEL_TIMEOUT: Final = 2.0
 """Seconds for the cancelled handlers of an ended session to end, before the log names those that have not."""
+
+_RUN_FUNCTIONS: Final = frozenset(
+    [
+        "tools/call",
+        "resources/read",
+        "prompts/get",
+        "completion/complete",
+        "sampling/createMessage",
+        "elicitation/create",
+        "roots/list",
+    ]
+)
+"""The protocol's methods whose handlers run a function of the program. The library serves the others itself."""
 
 _ENDING: Final = (Phase.CLOSING, Phase.CLOSED)
 
