@@ -253,6 +253,69 @@ def test_lost_server_restarted_by_the_policy(each_virtual_loop: EachLoop) -> Non
     each_virtual_loop.run(main, virtual=True)
 
 
+def test_lost_server_is_not_ready_while_its_client_still_closes(each_virtual_loop: EachLoop) -> None:
+    async def main(here: Here) -> None:
+        changes: list[str] = []
+
+        @asynccontextmanager
+        async def slow_to_leave(**options: Any) -> AsyncIterator[Client]:
+            async with here.drivers.memory_client(_server("A", "read"), **options) as client:
+                yield client
+            await here.settle()
+
+        async with here.drivers.open_servers(
+            {"a": slow_to_leave},
+            restart=Backoff(tries=2, base=0.01),
+            on_change=lambda _, change: changes.append(change),
+        ) as servers:
+            first = servers["a"]
+            assert (await servers.call_tool("a__read")).text == "read of A"
+            first.connection.abort()
+            first.driver.wake()
+            # Before any task has run.
+            assert servers.state("a") == "restarting"
+            assert isinstance(servers.error("a"), ConnectionLost)
+            with pytest.raises(ConnectFailed, match="'a' is not ready: the connection is closed"):
+                servers["a"]
+            with pytest.raises(ConnectFailed, match="'a' is not ready"):
+                await servers.call_tool("a__read")
+            with pytest.raises(ConnectFailed, match="'a' is not ready"):
+                await servers.get_prompt("a__greet", {"who": "you"})
+            assert await servers.tools() == []
+            second = await servers.ready("a")
+            assert second is not first
+            assert (await servers.call_tool("a__read")).text == "read of A"
+            assert servers.error("a") is None
+            assert changes == ["ready", "restarting", "ready"]
+
+    each_virtual_loop.run(main, virtual=True)
+
+
+def test_state_tells_a_loss_before_the_client_has_closed(each_virtual_loop: EachLoop) -> None:
+    async def main(here: Here) -> None:
+        @asynccontextmanager
+        async def never_leaves(**options: Any) -> AsyncIterator[Client]:
+            async with here.drivers.memory_client(_server("A", "read"), **options) as client:
+                yield client
+            await here.forever()
+
+        for restart, state in ((Backoff(tries=2, base=0.01), "restarting"), (None, "failed")):
+            changes: list[str] = []
+
+            def note(_: str, change: str, changes: list[str] = changes) -> None:
+                changes.append(change)
+
+            async with here.drivers.open_servers({"a": never_leaves}, restart=restart, on_change=note) as servers:
+                client = servers["a"]
+                client.connection.abort()
+                client.driver.wake()
+                assert servers.state("a") == state
+                await here.settle()
+                assert changes == ["ready", state]
+
+    each_virtual_loop.run(main, virtual=True)
+
+
 def test_failed_restart_is_tried_again(each_virtual_loop: EachLoop) -> None:
     server = _server("A", "work")
     outcomes: list[Any] = [server, ConnectFailed("not yet"), server]

@@ -23,6 +23,7 @@ from mcpio.app.runtime import OneShot, Runtime, Spawned
 from mcpio.app.server import Server
 from mcpio.app.server_session import ServerSession
 from mcpio.app.servers_config import ServerEntry
+from mcpio.engine.table import Phase
 from mcpio.errors import (
     ConnectFailed,
     ConnectionLost,
@@ -133,25 +134,29 @@ class Servers:
         With ``restart`` a server that was started again has another client. Raises KeyError for an unknown name, and
         ConnectFailed for a server that is not ready, with the reason.
         """
-        state = self._states[name]
+        state = self.state(name)
         if state == "ready":
             return self._clients[name]
-        why = None if state == "closed" else self._errors.get(name)
+        why = None if state == "closed" else self.error(name)
         error = ConnectFailed(f"the server {name!r} is not ready: {why or state}")
         error.__cause__ = why
         raise error
 
     def state(self, name: str) -> ServerState:
         """Return the state of a server. Raises KeyError for an unknown name."""
-        return self._states[name]
+        state = self._states[name]
+        if state == "ready" and not _is_open(self._clients[name]):
+            return "failed" if self._policy is None else "restarting"  # its task has not run yet
+        return state
 
     def error(self, name: str) -> McpError | None:
         """Return why a server failed or is being restarted, or ``None``."""
-        return self._errors.get(name)
+        client = self._clients.get(name)
+        return self._errors.get(name) if client is None or _is_open(client) else _loss_of(client)
 
     async def ready(self, name: str) -> Client:
         """Wait until a server is ready, and return its client. Raises ConnectFailed if the server has failed."""
-        while self._states[name] in ("starting", "restarting"):
+        while self.state(name) in ("starting", "restarting"):
             await self._changed.wait()
         return self[name]
 
@@ -220,19 +225,26 @@ class Servers:
 
         Raises LookupError if no server lists it, ConnectFailed if its server is not ready, and as ``Client.call_tool``.
         """
-        client = self[self._tools.server_of(name)]
-        own_name = await self._own_name(self._tools, name, self.tools)
-        return await client.call_tool(own_name, arguments, returns=returns, **call)
+        server = self._tools.server_of(name)
+        own_name = await self._own_name(server, self._tools, name, self.tools)
+        return await self[server].call_tool(own_name, arguments, returns=returns, **call)
 
     async def get_prompt(
         self, name: str, arguments: Mapping[str, str] | None = None, **call: Unpack[CallOptions]
     ) -> GetPromptResult:
         """Fill in the prompt of a public name, at the server that lists it. Raises as ``call_tool``."""
         server = self._prompts.server_of(name)
-        return await self[server].get_prompt(await self._own_name(self._prompts, name, self.prompts), arguments, **call)
+        own_name = await self._own_name(server, self._prompts, name, self.prompts)
+        return await self[server].get_prompt(own_name, arguments, **call)
 
-    async def _own_name(self, names: PublicNames, public: str, refresh: Callable[[], Awaitable[Any]]) -> str:
-        """Return the server's own name of an item. Asks for the lists again if it is not known."""
+    async def _own_name(
+        self, server: str, names: PublicNames, public: str, refresh: Callable[[], Awaitable[Any]]
+    ) -> str:
+        """Return the own name of a server's item. Asks for the lists again if it is not known.
+
+        Raises ConnectFailed for a server that is not ready. It may be lost while others list what they offer.
+        """
+        self[server]
         name = names.find(public)
         if name is None:
             await refresh()
@@ -257,8 +269,8 @@ class Servers:
                 failures.append(error)  # a mistake of the caller's, such as an unknown option
 
         async with self._loop.group() as runtime:
-            for name, state in self._states.items():
-                if state == "ready":
+            for name in self._states:
+                if self.state(name) == "ready":
                     # Its client now: the server may be lost before the task runs.
                     runtime.spawn(ask(name, self._clients[name]))
         if failures:
@@ -277,19 +289,15 @@ class Servers:
         """Keep one server connected, as long as the policy allows."""
         restarts = None if self._policy is None else Restarts(self._policy)
         while True:
-            error = await self._connect(name, restarts)
-            self._errors[name] = error
-            if restarts is None:
-                return self._become(name, "failed")
-            restarts.ended(error, self._loop.now(), chance=random.random())  # noqa: S311  jitter is no secret
-            deadline = restarts.next_deadline()
+            await self._connect(name, restarts)
+            deadline = None if restarts is None else restarts.next_deadline()
             if deadline is None:
-                return self._become(name, "failed")
-            self._become(name, "restarting")
+                return
             await runtime.sleep(max(0.0, deadline - self._loop.now()))
 
-    async def _connect(self, name: str, restarts: Restarts | None) -> McpError:
-        """Connect to a server once, and return why that ended or failed."""
+    async def _connect(self, name: str, restarts: Restarts | None) -> None:
+        """Connect to a server once, until that ends or fails."""
+        is_lost = False
         try:
             async with self._open_client(name) as client:
                 self._clients[name] = client
@@ -298,21 +306,31 @@ class Servers:
                     restarts.began(self._loop.now())
                 self._become(name, "ready")
                 await client.driver.wait_closed()
+                # Now: the exit of the block may wait for the server's process.
+                is_lost = True
+                self._lose(name, _loss_of(client), restarts)
+            # The block ended without an error, because its connection did. The exit may have learnt more of why.
+            failure: McpError = _loss_of(client)
         except ConnectFailed as error:
-            return error
+            failure = error
         except Exception as error:
             # A faulty entry or option, or a source that raises other errors.
             failure = ConnectFailed(
                 f"{type(error).__name__}: {error}" if not isinstance(error, ValueError) else str(error)
             )
             failure.__cause__ = error
-            return failure
-        # The block ended without an error, because its connection did: the client knows why.
-        try:
-            client.check_open()
-        except NoBackChannel as error:
-            return ConnectionLost(str(error))
-        return ConnectionLost("the connection is closed")
+        if is_lost:
+            self._errors[name] = failure
+        else:
+            self._lose(name, failure, restarts)
+
+    def _lose(self, name: str, error: McpError, restarts: Restarts | None) -> None:
+        """Record that a server failed, or was lost, and whether it is started again."""
+        self._errors[name] = error
+        if restarts is not None:
+            restarts.ended(error, self._loop.now(), chance=random.random())  # noqa: S311  jitter is no secret
+        is_over = restarts is None or restarts.next_deadline() is None
+        self._become(name, "failed" if is_over else "restarting")
 
     def _open_client(self, name: str) -> AbstractAsyncContextManager[Client]:
         options: Any = {**self._options, "on_notification": partial(self._on_notification, name)}
@@ -389,6 +407,19 @@ def opener_of(source: ServerSource, drivers: Any) -> Callable[..., AbstractAsync
     from mcpio.http.client import HttpClientOptions
 
     return partial(drivers.open_http, entry.url, http=HttpClientOptions(headers=dict(entry.headers)))
+
+
+def _is_open(client: Client) -> bool:
+    return client.connection.phase not in (Phase.CLOSING, Phase.CLOSED)
+
+
+def _loss_of(client: Client) -> ConnectionLost:
+    """Return why the connection of a client has ended."""
+    try:
+        client.check_open()
+    except NoBackChannel as error:
+        return ConnectionLost(str(error))
+    return ConnectionLost("the connection is closed")
 
 
 def _lister(what: str, call: CallOptions) -> Callable[[Client], Awaitable[list[Any]]]:
