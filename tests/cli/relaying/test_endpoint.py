@@ -276,8 +276,9 @@ async def test_broken_response_breaks_that_of_the_relay() -> None:
         await stream.aclose()
 
     async with _raw_server(answer) as url:
-        response, _ = await _once(url)
+        response, relay = await _once(url)
     assert response == JSON + PONG[:10]
+    assert relay.said()[-1].startswith("--- the relay cannot read the response of 127.0.0.1:")
 
 
 @in_trio
@@ -322,14 +323,72 @@ async def test_foreign_host_is_refused(host: bytes) -> None:
     async with _server() as url, _relay(url) as relay, await relay.connect() as stream:
         await stream.send_all(b"GET /mcp HTTP/1.1\r\nHost: %b\r\n\r\n" % host)
         data = await _read_until(stream, b"\n")
-        assert data.startswith(b"HTTP/1.1 421 ") or not data
+        assert data.startswith((b"HTTP/1.1 421 ", b"HTTP/1.1 400 "))
+
+
+@pytest.mark.parametrize(
+    ("request_", "status"),
+    [
+        (b"\x00\x01 nonsense\r\n\r\n", b"400 Bad Request"),
+        (b"GET /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nX Y: z\r\n\r\n", b"400 Bad Request"),
+        (b"GET /mcp HTTP/1.1\r\n\r\n", b"400 Bad Request"),
+        (POST.replace(b"Content-Length: %d", b"Transfer-Encoding: gzip")[:-2], b"501 Not Implemented"),
+        (POST.replace(b"Content-Length: %d", b"Transfer-Encoding: chunked")[:-2] + b"no size\r\n", b"400 Bad Request"),
+        (b"GET /mcp HTTP/1.1\r\nX: " + b"y" * 300_000, b"431 Request Header Fields Too Large"),
+    ],
+)
+@in_trio
+async def test_request_that_is_no_http_is_answered_and_noted(request_: bytes, status: bytes) -> None:
+    async def say_nothing(_: trio.SocketStream) -> None:
+        await trio.sleep_forever()
+
+    async with _raw_server(say_nothing) as url, _relay(url) as relay, await relay.connect() as host:
+        await host.send_all(request_)
+        answer = await _read_until(host, b"never")
+        assert answer.startswith(b"HTTP/1.1 " + status)
+        assert b"the relay cannot read the request: " in answer
+        assert relay.said()[-1].startswith("--- the relay cannot read the request: ")
 
 
 @in_trio
-async def test_bytes_that_are_no_http_end_the_connection() -> None:
-    async with _server() as url, _relay(url) as relay, await relay.connect() as host:
-        await host.send_all(b"\x00\x01 nonsense\r\n\r\n")
-        assert await _read_until(host, b"never") == b""
+async def test_host_that_leaves_within_its_request_is_not_noted() -> None:
+    async with _server() as url, _relay(url) as relay:
+        async with await relay.connect() as host:
+            await host.send_all(b"GET /mcp HTT")
+            await host.send_eof()
+            assert await _read_until(host, b"never") == b""
+        assert relay.said() == []
+
+
+@pytest.mark.parametrize("sent", [b"", JSON.replace(b"Fine", b"Fine\0"), b"SSH-2.0\r\n\r\n", JSON.replace(b"36", b"x")])
+@in_trio
+async def test_response_that_is_no_http_is_noted_and_answered_in_its_place(sent: bytes) -> None:
+    async def answer(stream: trio.SocketStream) -> None:
+        await _read_until(stream, PING)
+        await stream.send_all(sent)
+        if sent:
+            await trio.sleep_forever()
+        await stream.aclose()
+
+    async with _raw_server(answer) as url, _relay(url) as relay, await relay.connect() as host:
+        await host.send_all(POST % (len(PING), PING))
+        response = await _read_until(host, b"never")
+        # A server that closes the connection is passed on as what it is.
+        assert response.startswith(b"HTTP/1.1 502 Bad Gateway\r\n") == bool(sent)
+        assert bool(response) == bool(sent)
+        assert relay.said()[-1].startswith(f"--- the relay cannot read the response of {url[7:-4]}: ")
+
+
+@in_trio
+async def test_request_of_http_1_0_passes_without_host() -> None:
+    async def answer(stream: trio.SocketStream) -> None:
+        assert await _read_until(stream, b"\r\n\r\n") == b"GET /mcp HTTP/1.1\r\nHost: %b\r\n\r\n" % place
+        await stream.send_all(JSON + PONG)
+
+    async with _raw_server(answer) as url, _relay(url) as relay, await relay.connect() as host:
+        place = url[7:-4].encode()
+        await host.send_all(b"GET /mcp HTTP/1.0\r\n\r\n")
+        assert (await _read_until(host, PONG)).endswith(PONG)
 
 
 @pytest.mark.parametrize(

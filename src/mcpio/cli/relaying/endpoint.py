@@ -5,6 +5,7 @@ from __future__ import annotations
 import ssl
 import zlib
 from collections.abc import Iterable
+from contextlib import suppress
 from http.client import responses
 from typing import Any, Final, NoReturn
 
@@ -29,6 +30,8 @@ END_TO_END: Final = FRAMING | {b"content-type", b"host"}
 
 HOST: Final = "127.0.0.1"
 BROKEN: Final = (trio.BrokenResourceError, trio.ClosedResourceError, h11.ProtocolError)
+LINGER: Final = 1.0
+"""Seconds that a host has to read why its connection is closed."""
 AGAIN: Final = 30.0
 """Seconds that the answer to a duplicated request is read."""
 
@@ -37,17 +40,33 @@ class _Over(Exception):
     """Both connections end here."""
 
 
+class _Malformed(Exception):
+    """One side sent what h11 does not read."""
+
+    def __init__(self, peer: _Peer, error: h11.RemoteProtocolError) -> None:
+        super().__init__(str(error))
+        self.peer = peer
+        self.status = error.error_status_hint
+
+
 class _Peer:
     """One side of an exchange: a connection, and its HTTP."""
 
     def __init__(self, stream: Any, role: type[h11.CLIENT | h11.SERVER]) -> None:
         self.stream = stream
         self.http = h11.Connection(role, max_incomplete_event_size=1 << 18)
+        self.has_left = False
+        """Whether it has ended its side."""
 
     async def next_event(self) -> Any:
-        """Wait for the next event."""
-        while (event := self.http.next_event()) is h11.NEED_DATA:
-            self.http.receive_data(await self.stream.receive_some(65536))
+        """Wait for the next event. Raises _Malformed."""
+        try:
+            while (event := self.http.next_event()) is h11.NEED_DATA:
+                data = await self.stream.receive_some(65536)
+                self.has_left = not data
+                self.http.receive_data(data)
+        except h11.RemoteProtocolError as error:
+            raise _Malformed(self, error) from error
         return event
 
     async def send(self, event: Any) -> None:
@@ -108,6 +127,8 @@ class HttpRelay:
         connection = _Connection(self, stream)
         try:
             await connection.run()
+        except* _Malformed as group:
+            await connection.refuse(_first(group))
         except* (*BROKEN, _Over):
             pass  # Both sides see the end.
         except* Exception as group:
@@ -153,6 +174,22 @@ class _Connection:
                 with trio.CancelScope(shield=True), trio.move_on_after(1):
                     await peer.stream.aclose()
 
+    async def refuse(self, error: _Malformed) -> None:
+        """Answer in place of what cannot be passed on, unless that side has left, or the answer has begun."""
+        client, is_request = self._client, error.peer is self._client
+        if is_request and client.has_left:
+            return
+        side = "the request" if is_request else f"the response of {self._relay.location.place}"
+        text = f"the relay cannot read {side}: {error}"
+        self._relay.traffic.note(text)
+        if error.peer.has_left or client.http.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
+            return
+        with trio.move_on_after(LINGER), suppress(*BROKEN):
+            await self._send_answer(error.status if is_request else 502, text, [(b"Connection", b"close")])
+            await client.stream.send_eof()
+            while await client.stream.receive_some(65536):
+                pass  # closing with unread bytes would reset the connection before the answer is read
+
     async def _exchange(self, request: h11.Request, seen: _Seen) -> None:
         """Pass a request and its response on, or answer in place of the server."""
         relay = self._relay
@@ -192,6 +229,8 @@ class _Connection:
     def _passed_on(self, request: h11.Request) -> h11.Request:
         host = self._relay.location.authority.encode()
         headers = [(raw, host if raw.lower() == b"host" else value) for raw, value in _without_hops(request)]
+        if b"host" not in _names(request):
+            headers.insert(0, (b"Host", host))  # which HTTP/1.0 may omit, and the relay's HTTP/1.1 may not
         return h11.Request(method=request.method, target=request.target, headers=headers)
 
     async def _answer(self, status: int, text: str, seen: _Seen) -> None:
@@ -201,11 +240,16 @@ class _Connection:
                 raise _Over
             seen.request_body(bytes(event.data))
         seen.request_ended()
+        await self._send_answer(status, text, [(b"WWW-Authenticate", b"Bearer")] if status == 401 else [], seen)
+
+    async def _send_answer(
+        self, status: int, text: str, fields: list[tuple[bytes, bytes]], seen: _Seen | None = None
+    ) -> None:
         body = f"{text}\n".encode()
-        challenge = [(b"WWW-Authenticate", b"Bearer")] if status == 401 else []
-        headers = [(b"Content-Type", b"text/plain; charset=utf-8"), (b"Content-Length", b"%d" % len(body)), *challenge]
+        headers = [(b"Content-Type", b"text/plain; charset=utf-8"), (b"Content-Length", b"%d" % len(body)), *fields]
         response = h11.Response(status_code=status, headers=headers, reason=responses.get(status, "").encode())
-        seen.response(response, by_relay=True)
+        if seen is not None:
+            seen.response(response, by_relay=True)
         for event in (response, h11.Data(data=body), h11.EndOfMessage()):
             await self._client.send(event)
 
@@ -242,7 +286,7 @@ class _Connection:
                     await server.send(event)
                 while not isinstance(await server.next_event(), h11.EndOfMessage):
                     pass
-        except (OSError, *BROKEN):
+        except (OSError, _Malformed, *BROKEN):
             pass
         finally:
             if server is not None:
@@ -418,6 +462,12 @@ def _without_hops(head: Any) -> list[tuple[bytes, bytes]]:
     if _names(head) >= FRAMING:
         dropped |= {b"content-length"}
     return [(raw, value) for raw, value in head.headers.raw_items() if raw.lower() not in dropped]
+
+
+def _first(group: BaseExceptionGroup[_Malformed]) -> _Malformed:
+    """Return the first error of a group."""
+    error = group.exceptions[0]
+    return _first(error) if isinstance(error, BaseExceptionGroup) else error
 
 
 def _names(head: Any) -> set[bytes]:
