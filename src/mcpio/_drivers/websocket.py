@@ -396,6 +396,7 @@ class _WebSocketOpener:
             while opening.outcome() is None:
                 opening.receive_data(bytes(await stream.receive_some(RECEIVE_SIZE)) or None)
                 if opening.is_refused:
+                    # The body of a refusal is only the text of an error: it is not worth a long wait.
                     scope.deadline = min(scope.deadline, self.loop.now() + TEXT_OF_REFUSAL)
         if scope.cancelled_caught:
             opening.receive_data(None)

@@ -237,6 +237,7 @@ class ClientOpening:
         return True
 
     def _finish(self, answer: h11.InformationalResponse) -> CompletedHandshake | McpError:
+        """Return the outcome of a 101, which a client must check (RFC 6455, 4.1) before it takes bytes for frames."""
         fields: dict[bytes, bytes] = {}
         for name, value in answer.headers:
             fields[name] = value if name not in fields else fields[name] + b", " + value
@@ -258,6 +259,7 @@ class ClientOpening:
         nonce = fields.get(b"dpop-nonce")
         return CompletedHandshake(
             subprotocol,
+            # The offer lets no server set a smaller window for this side, so its own is zlib's largest.
             None if extensions is None else 15,
             rest,
             None if nonce is None else nonce.decode("latin-1"),
