@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mcpio.auth.payloads import DocumentCache, max_age
+from mcpio.auth.payloads import DocumentCache, Moment, max_age
 
 URL = "https://as.example.com/metadata"
 
@@ -26,6 +26,13 @@ def test_document_is_kept_as_long_as_it_says(value: str | None, seconds: float) 
     cache.keep(URL, b"{}", [] if value is None else [("Cache-Control", value)], 1000.0)
     assert cache.find(URL, 1000.0 + seconds - 1) == b"{}"
     assert cache.find(URL, 1000.0 + seconds) is None
+
+
+def test_document_is_not_kept_for_longer_if_the_clock_was_set_back() -> None:
+    cache = DocumentCache()
+    cache.keep(URL, b"{}", [], Moment(86400.0, 0.0))
+    assert cache.find(URL, Moment(0.0, 299.0)) == b"{}"
+    assert cache.find(URL, Moment(0.0, 300.0)) is None
 
 
 def test_document_with_no_store_is_not_kept_and_ends_the_earlier_one() -> None:

@@ -20,6 +20,7 @@ from mcpio.auth import (
     Verifier,
     api_key_digest,
     load_signer,
+    verifiers,
 )
 from mcpio.framing.json import dumps
 
@@ -170,19 +171,92 @@ def test_requests_with_one_token_share_a_request_and_others_do_not() -> None:
     ]
 
 
-def test_flood_of_unknown_tokens_is_bounded() -> None:
+def test_flood_of_unknown_tokens_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     at = guard(introspection())
     verdicts = [ask(at, str(number), f"t{number}") for number in range(100)]
     assert verdicts[:64] == [None] * 64
     assert {status_of(each) for each in verdicts[64:]} == {503}
+    monkeypatch.setattr(verifiers, "MOST_VERDICTS", 20)
     kept = introspection()
     at = guard(kept)
-    for number in range(1100):
+    for number in range(30):
         ask(at, "x", f"t{number}")
         answer(at, {"active": False})
         ask(at, "x", f"a{number}")
+        answer(at, {**ACTIVE, "sub": f"u{number}"})
+    assert (len(kept._rejected), len(kept._active)) == (20, 20)
+
+
+def test_answers_for_several_thousand_users_in_turn_are_kept() -> None:
+    at = guard(introspection())
+    for number in range(3000):
+        ask(at, "x", f"t{number}")
+        answer(at, {**ACTIVE, "sub": f"u{number}"})
+    assert all(isinstance(ask(at, "x", f"t{number}"), Grant) for number in range(3000))
+
+
+def test_answer_that_is_used_outlives_those_that_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(verifiers, "MOST_VERDICTS", 2)
+    at = guard(introspection())
+    for value in ("used", "unused"):
+        ask(at, "x", value)
+        answer(at, {**ACTIVE, "sub": value})
+    assert isinstance(ask(at, "x", "used"), Grant)
+    ask(at, "x", "another")
+    answer(at, {**ACTIVE, "sub": "another"})
+    assert isinstance(ask(at, "x", "used"), Grant)
+    assert ask(at, "x", "unused") is None
+
+
+def test_tokens_of_one_principal_push_out_only_their_own_answers() -> None:
+    kept = introspection()
+    at = guard(kept)
+    ask(at, "x", "of-another")
+    answer(at, {**ACTIVE, "sub": "bob"})
+    for number in range(1100):
+        ask(at, "x", f"t{number}")
         answer(at, ACTIVE)
-    assert (len(kept._rejected), len(kept._active)) == (1024, 1024)
+    assert len(kept._active) == 1 + 1024
+    assert isinstance(ask(at, "x", "of-another"), Grant)
+    assert isinstance(ask(at, "x", "t1099"), Grant)
+    assert ask(at, "y", "t0") is None
+
+
+def test_kept_answers_are_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(verifiers, "MOST_VERDICT_BYTES", 1000)
+    kept = introspection()
+    at = guard(kept)
+    for number in range(5):
+        ask(at, "x", f"t{number}")
+        _, grant = answer(at, {**ACTIVE, "sub": f"u{number}", "more": "x" * 400})
+        assert isinstance(grant, Grant)
+    assert len(kept._active) == 1
+    ask(at, "x", "large")
+    _, grant = answer(at, {**ACTIVE, "more": "x" * 2000})
+    assert isinstance(grant, Grant)
+    assert len(kept._active) == 1
+
+
+def test_revoked_token_is_refused_after_a_minute_though_the_clock_was_set_back() -> None:
+    at = guard(introspection())
+    at.epoch = 86400.0
+    ask(at, "first", now=0.0)
+    answer(at, {**ACTIVE, "exp": 200_000}, now=0.0)
+    at.epoch = 0.0
+    assert isinstance(ask(at, "second", now=59.0), Grant)
+    assert ask(at, "third", now=60.0) is None
+    answer(at, {"active": False}, now=60.0)
+    assert status_of(ask(at, "fourth", now=69.0)) == 401
+    at.epoch = -86400.0
+    assert ask(at, "fifth", now=70.0) is None
+
+
+def test_answer_is_a_minute_old_after_a_minute_of_sleep_that_stops_the_monotonic_clock() -> None:
+    at = guard(introspection())
+    ask(at, "first")
+    answer(at, ACTIVE)
+    at.epoch = 60.0
+    assert ask(at, "second", now=1.0) is None
 
 
 def test_inactive_tokens_do_not_push_out_the_answer_for_an_active_one() -> None:

@@ -24,6 +24,7 @@ from mcpio.auth import (
     run,
     signed_jwt,
 )
+from mcpio.auth.payloads import Moment
 from mcpio.framing.json import dumps
 
 ISSUER = "https://as.example.com"
@@ -299,6 +300,16 @@ def test_a_remembered_verdict_is_for_its_audience_and_ends() -> None:
     for number in range(1100):
         verify(token(jti=number), by)
     assert len(by._verdicts) == 1024
+    verify(token(sub="bob"), by)
+    assert len(by._verdicts) == 1025
+
+
+def test_remembered_verdict_ends_after_a_minute_though_the_clock_was_set_back() -> None:
+    by = verifier()
+    text = Secret(token())
+    first = by.verify(text, MCP, Moment(NOW, 0.0))
+    assert by.verify(text, MCP, Moment(NOW - 3600, 59.0)) is first
+    assert by.verify(text, MCP, Moment(NOW - 3600, 60.0)) is not first
 
 
 # Keys.
@@ -388,6 +399,25 @@ def test_empty_key_set_is_fetched_once_in_thirty_seconds() -> None:
     run(by.load_keys(context(), Secret("token")), Web(keys={"keys": []}).perform)
     assert verify(token(), by, NOW + 29) is None
     assert verify(token(), by, NOW + 30) is NeedKeys.NEED_KEYS
+
+
+def test_keys_are_fetched_on_time_though_the_clock_was_set_back() -> None:
+    by = verifier(jwks=ISSUER + "/keys")
+    web = Web(keys=EffectFailed("no route"))
+    with pytest.raises(AuthorizationError):
+        run(by.load_keys(context(Moment(NOW + 86400, 0.0)), Secret("token")), web.perform)
+    web.answers["keys"] = {"keys": [{**KEY, "kid": "old"}]}
+    with pytest.raises(AuthorizationError):
+        run(by.load_keys(context(Moment(NOW, 4.0)), Secret("token")), web.perform)
+    run(by.load_keys(context(Moment(NOW, 5.0)), Secret("token")), web.perform)
+    # An unknown key, half a minute after that fetch.
+    assert by.verify(Secret(token()), MCP, Moment(NOW - 3600, 34.0)) is not NeedKeys.NEED_KEYS
+    assert by.verify(Secret(token()), MCP, Moment(NOW - 3600, 35.0)) is NeedKeys.NEED_KEYS
+    web.answers["keys"] = {"keys": [KEY]}
+    run(by.load_keys(context(Moment(NOW, 40.0)), Secret("token")), web.perform)
+    # A known key, when the key set is five minutes old.
+    assert isinstance(by.verify(Secret(token()), MCP, Moment(NOW - 3600, 339.0)), Grant)
+    assert by.verify(Secret(token(jti="other")), MCP, Moment(NOW - 3600, 340.0)) is NeedKeys.NEED_KEYS
 
 
 def test_failed_first_fetch_is_repeated_after_five_seconds() -> None:

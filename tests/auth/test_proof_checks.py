@@ -159,6 +159,20 @@ def test_proof_is_accepted_once() -> None:
     assert len(at._checker._used) == 1
 
 
+@pytest.mark.req("AUTH-51")
+@pytest.mark.parametrize("step", [-3600.0, -200.0, 200.0, 3600.0])
+def test_used_proof_is_refused_though_the_clock_was_set_and_set_back(step: float) -> None:
+    at = guard()
+    assert isinstance(admit(at, TOKEN, proof()), Grant)
+    at.epoch = NOW + step
+    admit(at, TOKEN, proof(jti="2", iat=NOW + step), now=1.0)
+    at.epoch = NOW
+    assert error_of(admit(at, TOKEN, proof(), now=2.0)) == "invalid_dpop_proof"
+    # Set back by the age of the proof, so that its time comes again.
+    at.epoch = NOW - 599.0
+    assert error_of(admit(at, TOKEN, proof(), now=599.0)) == "invalid_dpop_proof"
+
+
 def test_number_of_remembered_proofs_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(proof_checks, "MOST_PROOFS", 1)
     at = guard()

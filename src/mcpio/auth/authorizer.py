@@ -51,6 +51,7 @@ from mcpio.auth.payloads import (
     Challenge,
     DocumentCache,
     LoginRequired,
+    Moment,
     PendingAuthorization,
     TokenSet,
     parse_challenges,
@@ -854,7 +855,7 @@ class Authorizer:
         return FlowContext(
             server_url=self.server_url,
             entropy=self._entropy,
-            now=self._epoch + now,
+            now=Moment(self._epoch, now),
             reach=self._reach,
             documents=self._documents,
         )

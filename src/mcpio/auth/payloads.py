@@ -17,6 +17,37 @@ from mcpio.auth.urls import AuthorizationError, check_endpoint, check_redirect_u
 from mcpio.framing.json import JsonError, check_nesting, loads
 from mcpio.web_address import web_address
 
+# -------------------------------------------------------------------------------------------------------------- moments
+# Times of caches and rests. A wall clock may be set back by any amount, which must not prolong them.
+
+
+class Moment(float):
+    """A time in Unix seconds that also has the monotonic time of the same moment.
+
+    Expiry dates are compared with the former, ages are measured by the latter (see `elapsed`).
+    """
+
+    __slots__ = ("now",)
+    now: float
+
+    def __new__(cls, epoch: float, now: float) -> Self:
+        """Return the moment ``now`` of a monotonic clock that began at ``epoch``."""
+        moment = super().__new__(cls, epoch + now)
+        moment.now = now
+        return moment
+
+
+def elapsed(since: float, at: float) -> float:
+    """Return the seconds between two times in Unix seconds.
+
+    Between moments, the wall clock counts only where it says more: monotonic clocks may stop while a machine sleeps.
+    """
+    seconds = at - since
+    if isinstance(since, Moment) and isinstance(at, Moment):
+        return max(seconds, at.now - since.now)
+    return seconds
+
+
 # ------------------------------------------------------------------------------------------------------------ documents
 # JSON documents of a peer: bounded in size and depth, read member by member with their types checked, and cached.
 
@@ -35,7 +66,7 @@ class DocumentCache:
     """
 
     def __init__(self) -> None:
-        self._kept: dict[str, tuple[bytes, float]] = {}
+        self._kept: dict[str, tuple[bytes, float, float]] = {}
 
     def keep(self, url: str, body: bytes, headers: Iterable[tuple[str, str]], now: float) -> None:
         """Keep a document, in place of the earlier one of its URL."""
@@ -44,14 +75,14 @@ class DocumentCache:
         if any(name.lower() == "cache-control" and "no-store" in value.lower() for name, value in fields):
             return
         shortest, longest = _KEPT_SECONDS
-        self._kept[url] = body, now + min(max(max_age(fields) or 0.0, shortest), longest)
+        self._kept[url] = body, now, min(max(max_age(fields) or 0.0, shortest), longest)
         if len(self._kept) > _KEPT_DOCUMENTS:
             del self._kept[next(iter(self._kept))]
 
     def find(self, url: str, now: float) -> bytes | None:
         """Return the document of a URL, or ``None``."""
-        body, until = self._kept.get(url, (None, 0.0))
-        return body if now < until else None
+        body, since, seconds = self._kept.get(url, (None, 0.0, 0.0))
+        return body if elapsed(since, now) < seconds else None
 
     def clear(self) -> None:
         """Forget all documents."""

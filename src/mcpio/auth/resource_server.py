@@ -14,7 +14,7 @@ from mcpio._checks import called, checked, is_amount, of_kind, required
 from mcpio.auth.effects import Fetch, Flow, FlowContext, Headers, Response
 from mcpio.auth.grant import OFFLINE_ACCESS, Grant, format_scopes, included_scopes, missing_scopes
 from mcpio.auth.keys import Entropy, Secret, as_secret, base64url
-from mcpio.auth.payloads import bearer_challenge, mapping_of, scopes_of
+from mcpio.auth.payloads import Moment, bearer_challenge, mapping_of, scopes_of
 from mcpio.auth.urls import AuthorizationError, EffectFailed, Reach, canonical_resource, resource_metadata_urls
 from mcpio.auth.verifiers import DPOP_ALGORITHMS, InvalidToken, NeedKeys, Verifier
 from mcpio.engine.limits import check_time
@@ -350,7 +350,7 @@ class Guard:
         return _Presented(Secret(token), header, is_proved, proof, method, target, certificate)
 
     def _judge(self, request: Hashable, shown: _Presented, now: float) -> Grant | Refused | None:
-        at, faults = self.epoch + now, list[InvalidToken]()
+        at, faults = Moment(self.epoch, now), list[InvalidToken]()
         for verifier in self.server.verify:
             if verifier.header != shown.header:
                 continue
@@ -371,7 +371,7 @@ class Guard:
                 return self._load(verifier, request, shown, now)
         return self._invalid(*faults or [_UNKNOWN])
 
-    def _unbound(self, grant: Grant, shown: _Presented, at: float) -> Refused | None:
+    def _unbound(self, grant: Grant, shown: _Presented, at: Moment) -> Refused | None:
         """Return the refusal of a request that does not prove the key of its bound token, or ``None``."""
         thumbprint = grant.confirmation.get("x5t#S256")
         if thumbprint is not None and (
@@ -393,6 +393,7 @@ class Guard:
             target=shown.target,
             token=shown.token,
             at=at,
+            now=at.now,
         )
         if isinstance(fault, str):
             return None if fault == key else self._invalid(_OTHER_KEY)
@@ -425,7 +426,9 @@ class Guard:
         if len(self._loading) >= MOST_LOADING:
             # Unknown tokens come from anyone: they must not make this server flood its authorization server.
             return _UNAVAILABLE
-        context = FlowContext(server_url=self._url, entropy=self._entropy, now=self.epoch + now, reach=self._reach)
+        context = FlowContext(
+            server_url=self._url, entropy=self._entropy, now=Moment(self.epoch, now), reach=self._reach
+        )
         flow = verifier.load_keys(context, shown.token)
         loading = self._loading[key] = _Loading(flow, deadline=now + KEYS_SECONDS, waiting=[(request, shown)])
         self._advance(key, loading, next, now)

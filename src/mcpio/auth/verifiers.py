@@ -10,7 +10,7 @@ from base64 import urlsafe_b64decode
 from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeGuard, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeGuard, TypeVar
 from urllib.parse import urlsplit
 
 import attrs
@@ -22,7 +22,7 @@ from mcpio.auth.effects import Fetch, Flow, FlowContext, Response
 from mcpio.auth.grant import Grant, parse_scopes
 from mcpio.auth.grants import SECRET_METHODS, authenticated, post_form
 from mcpio.auth.keys import Entropy, Secret, Signer, as_secret, base64url
-from mcpio.auth.payloads import TOKEN, Registration, mapping_of, max_age, read_document, scopes_of, text
+from mcpio.auth.payloads import TOKEN, Registration, elapsed, mapping_of, max_age, read_document, scopes_of, text
 from mcpio.auth.urls import AuthorizationError, check_endpoint, issuer_metadata_urls, quoted
 from mcpio.framing.json import dumps
 
@@ -82,6 +82,81 @@ def confirmation_in(claims: Mapping[str, Any]) -> Mapping[str, str] | None:
     return dict(bound) if all(isinstance(value, str) for value in bound.values()) else None
 
 
+# -------------------------------------------------------------------------------------------------------- kept verdicts
+# Verdicts that are kept for a while, so that most requests need neither a signature check nor another server.
+
+MOST_VERDICTS: Final = 16_384
+"""How many verdicts a verifier keeps."""
+MOST_VERDICT_BYTES: Final = 16 * 1024 * 1024
+"""How many bytes the tokens or answers behind them have together."""
+MOST_OF_ONE: Final = 1024
+"""How many of them are of one principal: a further one replaces its own least recently used one."""
+_VERDICT_SECONDS: Final = 60.0
+
+V = TypeVar("V")
+
+
+@attrs.frozen
+class _Kept(Generic[V]):
+    verdict: V
+    since: float
+    principal: Hashable
+    size: int
+
+
+class _Verdicts(Generic[V]):
+    """Verdicts by the digest of a token. The least recently used ones make room for further ones."""
+
+    def __init__(self, seconds: float, most_of_one: int = MOST_OF_ONE) -> None:
+        self._seconds = seconds
+        self._most_of_one = most_of_one
+        self._kept: OrderedDict[bytes, _Kept[V]] = OrderedDict()
+        self._of: dict[Hashable, OrderedDict[bytes, None]] = {}
+        self._bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def find(self, key: bytes, at: float) -> V | None:
+        """Return a verdict that is not too old, or ``None``."""
+        kept = self._kept.get(key)
+        if kept is None or elapsed(kept.since, at) >= self._seconds:
+            return None
+        self._kept.move_to_end(key)
+        self._of[kept.principal].move_to_end(key)
+        return kept.verdict
+
+    def keep(self, key: bytes, verdict: V, at: float, principal: Hashable, size: int) -> None:
+        """Keep a verdict, in place of the earlier one of its key."""
+        self.drop(key)
+        self._kept[key] = _Kept(verdict, at, principal, size)
+        own = self._of.setdefault(principal, OrderedDict())
+        own[key] = None
+        self._bytes += size
+        if len(own) > self._most_of_one:
+            self.drop(next(iter(own)))
+        # The newest one stays, however large it is: its request is about to be judged by it.
+        while len(self) > MOST_VERDICTS or (self._bytes > MOST_VERDICT_BYTES and len(self) > 1):
+            self.drop(next(iter(self._kept)))
+
+    def drop(self, key: bytes) -> None:
+        """Forget a verdict, if there is one."""
+        kept = self._kept.pop(key, None)
+        if kept is None:
+            return
+        self._bytes -= kept.size
+        own = self._of[kept.principal]
+        del own[key]
+        if not own:
+            del self._of[kept.principal]
+
+    def clear(self) -> None:
+        """Forget all verdicts."""
+        self._kept.clear()
+        self._of.clear()
+        self._bytes = 0
+
+
 # ------------------------------------------------------------------------------------------------------------ verifiers
 # Verifiers of bearer tokens: their interface, and API keys.
 
@@ -126,7 +201,7 @@ class Verifier(Protocol):
         """The header field that has the token, in lower case; ``authorization`` is read as ``Bearer``."""
 
     def verify(self, token: Secret, resource: str | None, at: float) -> Grant | NeedKeys | InvalidToken | None:
-        """Return the grant of a token at ``at``, in Unix seconds.
+        """Return the grant of a token at ``at``, in Unix seconds. A verifier that wraps another passes it on unchanged.
 
         For a token that is not valid for this server, return `InvalidToken` with the reason, or ``None``. ``resource``
         is this server, which must be among the token's audiences. Never raises for a token.
@@ -230,9 +305,6 @@ _STALE_SECONDS: Final = 86400.0
 """How long keys are used beyond that while they cannot be fetched."""
 _MAX_KEYS: Final = 100
 _RSA_BITS: Final = (2048, 8192)
-_VERDICTS: Final = 1024
-"""How many answers of each kind are kept."""
-_VERDICT_SECONDS: Final = 60.0
 
 
 class JwtVerifier:
@@ -288,21 +360,23 @@ class JwtVerifier:
         self._scope_claims = _names("scope_claims", scope_claims)
         self._tenants = None if tenants is None else called("tenants", tenants, "(issuer)")
         self._only_audience = only_audience
-        self._verdicts: OrderedDict[bytes, tuple[Grant, float]] = OrderedDict()
+        self._verdicts = _Verdicts[Grant](_VERDICT_SECONDS)
         self._keys: list[tuple[str | None, Key]] = []
-        self._fetched_at = self._failed_at = self._fresh_until = float("-inf")
+        # Moments, of the last fetch, of its failure, and of the keys in use, which are fresh for some seconds.
+        self._fetched_at = self._failed_at = self._keys_at = float("-inf")
+        self._fresh_seconds = 0.0
         # Keys that are given never age: a token with an unknown key id is refused, and nothing is fetched.
         if isinstance(jwks, Mapping):
             self._keys = _usable_keys(jwks)
-            self._fetched_at = self._fresh_until = float("inf")
+            self._fetched_at = self._keys_at = float("inf")
 
     def verify(self, token: Secret, resource: str | None, at: float) -> Grant | NeedKeys | InvalidToken:
         """Return the grant of a token, `NeedKeys`, or why it is not valid."""
         # With the resource, in case several servers share the verifier: a verdict is for one audience.
         digest = sha256(f"{resource} {token.reveal()}".encode("utf-8", "surrogatepass")).digest()
-        remembered = self._verdicts.get(digest)
-        if remembered is not None and at < remembered[1]:
-            return remembered[0]
+        kept = self._verdicts.find(digest, at)
+        if kept is not None and kept.expires_at is not None and at < kept.expires_at + self._leeway:
+            return kept
         jwt = parse_jwt(token.reveal())
         if jwt is None:
             return InvalidToken("the token", "something else", "a signed JWT in compact form")
@@ -319,8 +393,7 @@ class JwtVerifier:
             return InvalidToken.of("kid", jwt.header.get("kid"), f"a key of the issuer, {self._key_names()}")
         if not any(is_signed(jwt, key) for key in keys):
             return InvalidToken("the signature", "wrong", "one by the key that kid names")
-        assert grant.expires_at is not None
-        _keep(self._verdicts, digest, (grant, min(at + _VERDICT_SECONDS, grant.expires_at + self._leeway)))
+        self._verdicts.keep(digest, grant, at, grant, len(token.reveal()))
         return grant
 
     def load_key(self, token: Secret) -> None:
@@ -331,7 +404,7 @@ class JwtVerifier:
 
         It fails at once for some seconds after a failure: anyone can make up tokens that ask for keys.
         """
-        if context.now < self._failed_at + RETRY_SECONDS:
+        if elapsed(self._failed_at, context.now) < RETRY_SECONDS:
             raise AuthorizationError("the keys could not be fetched a moment ago", temporary=True)
         # Whatever comes of it, the next unknown kid leads to no other fetch for a while.
         self._fetched_at = context.now
@@ -341,7 +414,7 @@ class JwtVerifier:
         except AuthorizationError:
             self._failed_at = context.now
             raise
-        self._fresh_until = context.now + _kept_seconds(response)
+        self._keys_at, self._fresh_seconds = context.now, _kept_seconds(response)
         # A key that was withdrawn must not live on in verdicts.
         self._verdicts.clear()
 
@@ -377,13 +450,13 @@ class JwtVerifier:
     def _keys_for(self, header: Mapping[str, Any], at: float) -> list[Key] | NeedKeys:
         name = header.get("kid")
         keys = [key for key_id, key in self._keys if name is None or key_id in (None, name)]
-        may_fetch = at >= self._fetched_at + REFETCH_SECONDS
-        if self._fresh_until == float("-inf"):
+        may_fetch, age = elapsed(self._fetched_at, at) >= REFETCH_SECONDS, elapsed(self._keys_at, at)
+        if self._keys_at == float("-inf"):
             # The issuer could not be reached yet. Without keys no token can be blamed.
             return NeedKeys.NEED_KEYS
-        if may_fetch and (not keys or at >= self._fresh_until):
+        if may_fetch and (not keys or age >= self._fresh_seconds):
             return NeedKeys.NEED_KEYS
-        return keys if at < self._fresh_until + _STALE_SECONDS else []
+        return keys if age < self._fresh_seconds + _STALE_SECONDS else []
 
     def _key_names(self) -> str:
         names = [quoted(name, 60) for name, _ in self._keys[:10] if name is not None]
@@ -523,8 +596,6 @@ _COMPACT: Final = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+")
 # -------------------------------------------------------------------------------------------------------- introspection
 # Introspection of tokens that only their authorization server can read (RFC 7662).
 
-T = TypeVar("T")
-
 _SIGNER_METHODS: Final = ("private_key_jwt",)
 _REJECTED_SECONDS: Final = 10.0
 """How long the answer for an inactive token is kept."""
@@ -580,10 +651,10 @@ class Introspection:
         self._signer = signer
         self._audience = checked("audience", audience, str)
         self._any_audience = any_audience
-        # By the digest of a token: its claims, and until when they hold. Inactive tokens have a table of their own:
-        # anyone can make some up, and they must not push out the answers for the tokens of others.
-        self._active: OrderedDict[bytes, tuple[Mapping[str, Any], float]] = OrderedDict()
-        self._rejected: OrderedDict[bytes, tuple[None, float]] = OrderedDict()
+        # The claims of active tokens. Inactive ones have a table of their own: anyone can make some up, and they must
+        # not push out the answers for the tokens of others.
+        self._active = _Verdicts[Mapping[str, Any]](_VERDICT_SECONDS)
+        self._rejected = _Verdicts[InvalidToken](_REJECTED_SECONDS, most_of_one=MOST_VERDICTS)
 
     def load_key(self, token: Secret) -> bytes:
         """Return the digest of the token: one request asks for all that present it."""
@@ -592,10 +663,10 @@ class Introspection:
     def verify(self, token: Secret, resource: str | None, at: float) -> Grant | NeedKeys | InvalidToken:
         """Return the grant of a token, `NeedKeys` to ask for it, or why it is not valid."""
         key = self.load_key(token)
-        remembered = self._active.get(key) or self._rejected.get(key)
-        if remembered is None or at >= remembered[1]:
-            return NeedKeys.NEED_KEYS
-        return _INACTIVE if remembered[0] is None else self._granted(remembered[0], resource, at)
+        claims = self._active.find(key, at)
+        if claims is not None:
+            return self._granted(claims, resource, at)
+        return self._rejected.find(key, at) or NeedKeys.NEED_KEYS
 
     def load_keys(self, context: FlowContext, token: Secret) -> Flow[None]:
         """Ask for a token. Raises AuthorizationError where the authorization server gives no answer."""
@@ -609,12 +680,13 @@ class Introspection:
         # Anything but true is a token that is not active.
         key, is_active = self.load_key(token), answer.get("active") is True
         # The other table may have the answer from before, which the new one replaces.
-        self._active.pop(key, None)
-        self._rejected.pop(key, None)
+        self._active.drop(key)
+        self._rejected.drop(key)
         if is_active:
-            _keep(self._active, key, (answer, context.now + _VERDICT_SECONDS))
+            principal = repr([answer.get(name) for name in ("sub", "username", "client_id")])
+            self._active.keep(key, answer, context.now, principal, len(response.body))
         else:
-            _keep(self._rejected, key, (None, context.now + _REJECTED_SECONDS))
+            self._rejected.keep(key, _INACTIVE, context.now, None, 0)
 
     def _granted(self, claims: Mapping[str, Any], resource: str | None, at: float) -> Grant | InvalidToken:
         issuer, expires, audience = claims.get("iss", self._client.issuer), claims.get("exp"), claims.get("aud")
@@ -638,12 +710,6 @@ class Introspection:
 
 
 _INACTIVE: Final = InvalidToken("the token", "not active", "one that the authorization server knows")
-
-
-def _keep(verdicts: OrderedDict[bytes, T], key: bytes, verdict: T) -> None:
-    verdicts[key] = verdict
-    if len(verdicts) > _VERDICTS:
-        verdicts.popitem(last=False)
 
 
 # --------------------------------------------------------------------------------------------------------- proof checks
@@ -676,15 +742,16 @@ class ProofChecker:
     def __init__(self, nonces: Secret | None = None) -> None:
         """With ``nonces``, a key of this server's, proofs must have a nonce that it gave out."""
         self._nonces = nonces
-        # The digests of accepted proofs, and when each can no longer be accepted: in about that order.
+        # The digests of accepted proofs, and when each can no longer be accepted: in that order.
         self._used: set[bytes] = set()
         self._expiries: deque[tuple[float, bytes]] = deque()
 
     def check(
-        self, proof: str, *, method: str, resource: str, target: str, token: Secret, at: float
+        self, proof: str, *, method: str, resource: str, target: str, token: Secret, at: float, now: float
     ) -> str | ProofFault:
         """Return the key thumbprint of a proof for a request at ``at``, in Unix seconds, or the proof's fault.
 
+        ``now`` is the same time on a monotonic clock: however the wall clock is set, a proof stays used for its life.
         The URL of the proof is that of ``resource``, or ``target`` at its origin: not what ``Host`` says.
         """
         jwt = parse_jwt(proof) if len(proof) <= _MAX_PROOF else None
@@ -715,10 +782,10 @@ class ProofChecker:
             return _fault("signature", "wrong", "one by its jwk")
         if self._nonces is not None and claims.get("nonce") not in (self._nonce(at), self._nonce(at - PROOF_SECONDS)):
             return ProofFault("use_dpop_nonce", self._nonce(at))
-        return self._remember(thumbprint, identity, made + PROOF_SECONDS, at)
+        return self._remember(thumbprint, identity, now)
 
-    def _remember(self, thumbprint: str, identity: str, until: float, at: float) -> str | ProofFault:
-        while self._expiries and self._expiries[0][0] < at:
+    def _remember(self, thumbprint: str, identity: str, now: float) -> str | ProofFault:
+        while self._expiries and self._expiries[0][0] < now:
             self._used.discard(self._expiries.popleft()[1])
         name = sha256(dumps([thumbprint, identity])).digest()[:16]
         if name in self._used:
@@ -728,7 +795,7 @@ class ProofChecker:
             return ProofFault("overloaded")
         self._used.add(name)
         # Until the last moment at which any of them is accepted, so that the queue is in order.
-        self._expiries.append((max(until, at + 2 * PROOF_SECONDS), name))
+        self._expiries.append((now + 2 * PROOF_SECONDS, name))
         return thumbprint
 
     def _nonce(self, at: float) -> str:
