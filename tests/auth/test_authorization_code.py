@@ -213,6 +213,15 @@ def test_unusable_registration_fails_before_the_browser_opens(status: int, answe
         begun(world)
 
 
+@pytest.mark.parametrize("member", ["client_secret", "token_endpoint_auth_method"])
+@pytest.mark.parametrize("value", [None, ""])
+def test_null_or_empty_member_of_a_registration_is_absent(member: str, value: str | None) -> None:
+    world = World()
+    world.answers[AS + "/register"] = {"client_id": "c", member: value}
+    client = begun(world).client
+    assert (client.client_id, client.auth_method, client.client_secret) == ("c", "none", None)
+
+
 @pytest.mark.req("AUTH-23")
 def test_a_registration_is_used_again_with_its_port_until_its_secret_expires() -> None:
     world = World()

@@ -141,6 +141,20 @@ def test_an_exchange_without_an_assertion_is_a_failure(answer: Any, reason: str)
         )
 
 
+def test_null_and_empty_members_of_an_exchange_are_absent() -> None:
+    world = World()
+    world.answers["https://idp.example.com/token"] = {"error": None, "issued_token_type": ""}
+    with pytest.raises(AuthorizationError, match="no identity assertion"):
+        world.run(
+            EnterpriseManaged(
+                client_id="c",
+                idp_issuer="https://idp.example.com",
+                idp_token_endpoint="https://idp.example.com/token",
+                idp_client_id="i",
+            ).obtain(world.context, None, CHALLENGE)
+        )
+
+
 @pytest.mark.req("AUTH-53")
 def test_a_code_is_shown_and_polled_for() -> None:
     world = World(AuthorizationServer(auth_methods=("none",), resource_scopes=("a",)))

@@ -86,6 +86,21 @@ def test_an_answer_without_a_usable_token_raises(answer: dict[str, Any]) -> None
         parsed(answer)
 
 
+@pytest.mark.parametrize("member", ["error", "refresh_token", "scope"])
+def test_null_member_of_an_answer_is_absent(member: str) -> None:
+    assert parsed({**ANSWER, member: None}, Secret("old")).access_token == Secret("at")
+
+
+def test_empty_refresh_token_is_absent() -> None:
+    assert parsed({**ANSWER, "refresh_token": ""}).refresh_token is None
+    assert parsed({**ANSWER, "refresh_token": ""}, Secret("old")).refresh_token == Secret("old")
+
+
+def test_answer_without_a_token_type_is_refused_by_its_name() -> None:
+    with pytest.raises(AuthorizationError, match=r"^the answer of the token endpoint has no token_type"):
+        parsed({"access_token": "at"})
+
+
 def test_an_error_raises_even_beside_a_token() -> None:
     with pytest.raises(AuthorizationError) as caught:
         parsed({**ANSWER, "error": "invalid_grant", "error_description": "x\x1b[31m\u202e" + "y" * 500})

@@ -510,7 +510,7 @@ class BearerToken(AuthorizationOptions):
         text = assertion.reveal()
         if not (text and text.isascii() and text.isprintable()) or " " in text:
             raise AuthorizationError("the token that was given cannot stand in a header field")
-        token = TokenSet(assertion, "", context.server_url, "", context.now)
+        token = TokenSet(assertion, "", context.server_url, "", float(context.now))
         return attrs.evolve(credentials or Credentials(), token=token)
 
 

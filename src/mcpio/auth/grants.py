@@ -57,6 +57,7 @@ from mcpio.auth.payloads import (
     ProtectedResourceMetadata,
     Registration,
     TokenSet,
+    filled,
     oauth_error,
     read_document,
     text,
@@ -160,8 +161,8 @@ def _register(
     answer = read_document(response.body, what)
     if response.status not in (200, 201):
         raise oauth_error(answer, what)
-    client_id, secret = text(answer, "client_id", what), text(answer, "client_secret", what)
-    method = text(answer, "token_endpoint_auth_method", what) or document["token_endpoint_auth_method"]
+    client_id, secret = filled(answer, "client_id", what), filled(answer, "client_secret", what)
+    method = filled(answer, "token_endpoint_auth_method", what) or document["token_endpoint_auth_method"]
     if client_id is None:
         raise AuthorizationError(f"{what} has no client_id")
     if method != "none" and (method not in SECRET_METHODS or secret is None):
@@ -578,7 +579,7 @@ def _renew_locked(
             return current, None
         if current.refresh_token is None:
             raise AuthorizationError("the refresh token was presented already", code="invalid_grant")
-        marked, left = to_text(attrs.evolve(current, spent_at=context.now)), to_text(current)
+        marked, left = to_text(attrs.evolve(current, spent_at=float(context.now))), to_text(current)
         try:
             is_marked, version = yield from _mark(key, marked, version, problem)
             if not is_marked:
@@ -771,7 +772,7 @@ class OAuth(AuthorizationOptions):
             redirect_uri=redirect_uri,
             resource=discovered.resource,
             scopes=scopes,
-            created_at=context.now,
+            created_at=float(context.now),
             lifetime=self.login_timeout,
             proof_key=discovered.proof_key(context, self, before, challenge),
         )
@@ -1004,10 +1005,10 @@ class EnterpriseManaged(_TokenRequest):
             form["scope"] = format_scopes(scopes)
         response = yield from post_form(context, endpoint, form)
         document = read_document(response.body, what)
-        if response.status != 200 or "error" in document:
+        if response.status != 200 or document.get("error") is not None:
             raise oauth_error(document, what)
         assertion = text(document, "access_token", what)
-        if assertion is None or text(document, "issued_token_type", what) not in (None, _ID_JAG):
+        if assertion is None or filled(document, "issued_token_type", what) not in (None, _ID_JAG):
             raise AuthorizationError(f"{what} has no identity assertion")
         return Secret(assertion)
 
@@ -1106,7 +1107,7 @@ def _show_code(
     )
     if device_code is None or user_code is None or uri is None:
         raise AuthorizationError(f"{what} has no code to show")
-    complete = text(document, "verification_uri_complete", what)
+    complete = filled(document, "verification_uri_complete", what)
     lifetime = _seconds(document.get("expires_in"), 600)
     yield ShowCode(
         user_code=printable(user_code[:64]),

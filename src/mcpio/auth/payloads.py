@@ -119,6 +119,11 @@ def text(document: Mapping[str, Any], name: str, what: str) -> str | None:
     raise AuthorizationError(f"{what}: {name} is not a text")
 
 
+def filled(document: Mapping[str, Any], name: str, what: str) -> str | None:
+    """Return a member as `text` does, and ``None`` also where it is empty, as some servers write an absent one."""
+    return None if document.get(name) == "" else text(document, name, what)
+
+
 def texts(document: Mapping[str, Any], name: str, what: str) -> tuple[str, ...] | None:
     """Return a member that is a list of texts, ``None`` where it is absent or null. Raises AuthorizationError."""
     value = document.get(name)
@@ -298,7 +303,7 @@ class AuthorizationServerMetadata:
             names = "no issuer" if stated is None else f"the issuer {quoted(stated)}"
             raise AuthorizationError(f"{what} at {quoted(issuer)} names {names}", option="issuer=")
         endpoints: dict[str, Any] = {
-            name: None if (url := text(document, name, what)) is None else check_endpoint(url, server_url, name)
+            name: None if (url := filled(document, name, what)) is None else check_endpoint(url, server_url, name)
             for name in _ENDPOINTS
         }
         return cls(
@@ -559,16 +564,17 @@ class TokenSet:
         """
         what = "the answer of the token endpoint"
         document = read_document(body, what)
-        if "error" in document:
+        if document.get("error") is not None:
             raise oauth_error(document, what)
         access_token, kind = text(document, "access_token", what), text(document, "token_type", what)
         if access_token is None or not access_token.isascii() or not access_token.isprintable() or " " in access_token:
             raise AuthorizationError(f"{what} has no access token that a header field can carry")
-        is_bound = has_proof and (kind or "").lower() == "dpop"
-        if not is_bound and (kind or "").lower() != "bearer":
-            raise AuthorizationError(f"{what} has a token of the type {quoted(str(kind))}; this client uses Bearer")
-        renewing = text(document, "refresh_token", what)
-        granted = text(document, "scope", what) if document.get("scope") != "" else None
+        if kind is None:
+            raise AuthorizationError(f"{what} has no token_type, which must be Bearer or DPoP (RFC 6749 §5.1)")
+        is_bound = has_proof and kind.lower() == "dpop"
+        if not is_bound and kind.lower() != "bearer":
+            raise AuthorizationError(f"{what} has a token of the type {quoted(kind)}; this client uses Bearer")
+        renewing, granted = filled(document, "refresh_token", what), filled(document, "scope", what)
         lifetime = _lifetime(document.get("expires_in"))
         return cls(
             Secret(access_token),
@@ -675,7 +681,7 @@ class PendingAuthorization:
         issuer = parameters.get("iss")
         if (issuer is None and self.server.iss_supported) or issuer not in (None, self.server.issuer):
             raise AuthorizationError("the callback URL does not come from the authorization server that was asked")
-        if "error" in parameters:
+        if parameters.get("error"):
             raise oauth_error(parameters, "the answer of the authorization server")
         if not parameters.get("code"):
             raise AuthorizationError("the callback URL has no code")
