@@ -107,6 +107,27 @@ def test_a_stored_token_is_used_by_the_next_process() -> None:
 
 
 @pytest.mark.req("AUTH-41")
+def test_new_token_is_sent_once_however_short_its_life_is() -> None:
+    world = World(AuthorizationServer(lifetime=1.0))
+    perform, accepts = world.perform, world.server.accepts
+
+    def slow(effect: Any) -> Any:
+        world.now += 5.0  # longer than the token lives
+        return perform(effect)
+
+    world.perform = slow  # type: ignore[method-assign]  # a slow store, and a slow network
+    world.server.accepts = lambda headers, now, needed: accepts(headers, 0.0, needed)  # type: ignore[method-assign]  # a server whose clock is behind
+    calls = Calls(world)
+    for name in range(3):
+        calls.call(name)
+    calls.settle()
+    assert set(map(tuple, calls.outcomes.values())) == {(OK,)}
+    assert len(fetches(calls, "/token")) == 1
+    assert calls.result(4) == OK
+    assert len(fetches(calls, "/token")) == 2
+
+
+@pytest.mark.req("AUTH-41")
 def test_a_token_is_renewed_before_it_expires() -> None:
     calls = logged_in()
     calls.pass_time(3541)

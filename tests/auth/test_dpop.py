@@ -32,6 +32,7 @@ from mcpio.auth import (
     refresh,
     to_text,
 )
+from mcpio.auth.grants import load_credentials, renew_credentials
 from mcpio.auth.keys import Proofs, base64url, new_proof_key
 from mcpio.framing.json import dumps, loads
 
@@ -184,6 +185,69 @@ def test_flows_without_a_browser_bind_their_tokens() -> None:
         found: Credentials = world.run(method.obtain(world.context))
         assert found.token is not None
         assert found.token.is_bound
+
+
+def with_bound_token(world: ProofWorld) -> Authorizer:
+    """Return an authorizer with a stored bound token, and a call 1 that was made with it."""
+    world.store.swap(f"{MCP} default", to_text(world.log_in(challenge=ASKS)), None)
+    authorizer = Authorizer(MCP, OAuth(), entropy=counted(), epoch=world.now)
+    assert authorizer.authorize(1, "tools/call", 0.0) is None
+    effect = authorizer.next_effect()
+    assert effect is not None
+    authorizer.answer(effect.token, world.perform(effect), 0.0)
+    authorizer.next_ready()
+    assert authorizer.authorize(1, "tools/call", 0.0) is not None
+    return authorizer
+
+
+@pytest.mark.req("AUTH-51")
+@pytest.mark.parametrize(
+    ("date", "explanation"),
+    [
+        ("Mon, 12 Jan 1970 13:56:40 GMT", "its clock is 600 s ahead of this one"),
+        ("Mon, 12 Jan 1970 13:36:40 GMT", "its clock is 600 s behind this one"),
+        ("Mon, 32 Jan 1970 13:36:40 GMT", "compare the clocks"),
+        ("Mon, 12 Xyz 1970 13:36:40 GMT", "compare the clocks"),
+        ("soon", "compare the clocks"),
+        (None, "compare the clocks"),
+    ],
+)
+def test_refused_proof_fails_the_call_and_keeps_the_token(date: str | None, explanation: str) -> None:
+    world = ProofWorld()
+    authorizer = with_bound_token(world)
+    asks = ['DPoP error="invalid_dpop_proof", algs="ES256"']
+    error = authorizer.refused(1, 401, asks, 0.0, date=date)
+    assert isinstance(error, AuthorizationError)
+    assert "refuses the DPoP proof" in str(error)
+    assert explanation in str(error)
+    assert (error.status, error.challenges) == (401, tuple(asks))
+    assert authorizer.next_effect() is None
+    assert authorizer.authorize(2, "tools/call", 1.0) is not None
+
+
+def test_token_without_a_proof_is_renewed_where_a_proof_is_refused() -> None:
+    world = World()
+    world.store.swap(f"{MCP} default", to_text(world.log_in()), None)
+    authorizer = Authorizer(MCP, OAuth(), entropy=counted(), epoch=world.now)
+    authorizer.authorize(1, "tools/call", 0.0)
+    effect = authorizer.next_effect()
+    assert effect is not None
+    authorizer.answer(effect.token, world.perform(effect), 0.0)
+    assert authorizer.authorize(1, "tools/call", 0.0) is not None
+    assert authorizer.refused(1, 401, ['DPoP error="invalid_dpop_proof"'], 0.0) is Verdict.WAIT
+
+
+@pytest.mark.req("AUTH-41")
+def test_refresh_with_a_refused_proof_keeps_the_refresh_token() -> None:
+    world = ProofWorld()
+    credentials = world.log_in(challenge=ASKS)
+    world.store.swap(f"{MCP} default", to_text(credentials), None)
+    world.nonce, world.error = "n", "invalid_dpop_proof"
+    with pytest.raises(AuthorizationError, match="the token endpoint refuses the DPoP proof") as caught:
+        world.run(renew_credentials(world.context, f"{MCP} default", credentials, credentials.token))
+    assert caught.value.code == "invalid_dpop_proof"
+    stored, _ = world.run(load_credentials(f"{MCP} default"))
+    assert stored.refresh_token == credentials.refresh_token
 
 
 @pytest.mark.req("AUTH-51")

@@ -55,6 +55,7 @@ from mcpio.auth.payloads import (
     PendingAuthorization,
     TokenSet,
     parse_challenges,
+    refused_proof,
 )
 from mcpio.auth.urls import (
     AuthorizationError,
@@ -245,6 +246,10 @@ class _Call:
     renewed: bool = False
     obtained: bool = False
     has_nonce: bool = False
+    has_proof: bool = False
+    """Whether it was last made with a proof."""
+    promised: int = -1
+    """The generation of the token that it waited for. It is made with that one, however short its life is."""
     needed: frozenset[str] = frozenset()
     """The scopes of its last challenge."""
     challenge: Challenge | None = None
@@ -370,7 +375,7 @@ class Authorizer:
             # A flow on behalf of the background failed for want of a person, who may be asked now.
             self._cool()
         entry = self._calls.setdefault(call, _Call(operation, background))
-        self._admit(now)
+        self._admit(now, entry)
         if self._state in _SENDING:
             return self._headers(entry, method, url or self.server_url, now)
         self._waiting[call] = None
@@ -379,12 +384,20 @@ class Authorizer:
         return None
 
     def refused(
-        self, call: Hashable, status: int, challenges: Iterable[str], now: float, *, nonce: str | None = None
+        self,
+        call: Hashable,
+        status: int,
+        challenges: Iterable[str],
+        now: float,
+        *,
+        nonce: str | None = None,
+        date: str | None = None,
     ) -> Verdict | AuthorizationError:
         """Return the verdict on a call answered with 401 or 403; ``challenges`` are its ``WWW-Authenticate`` fields.
 
-        ``nonce`` is the value of its ``DPoP-Nonce``. An error is the call's outcome. A 403 without an OAuth challenge
-        is one, because no token would help.
+        ``nonce`` is the value of its ``DPoP-Nonce``, and ``date`` that of its ``Date``, by which the error for a
+        refused proof tells how far the clocks are apart. An error is the call's outcome. A 403 without an OAuth
+        challenge is one, because no token would help; so is a refused proof, since the token is fine.
         Raises LocalProtocolError for a call that was not authorized here, or waits.
         """
         check_time(now)
@@ -406,6 +419,9 @@ class Authorizer:
                 # The token is fine; the proof lacked the nonce, which is no reason for a login (RFC 9449 §9).
                 entry.has_nonce = True
                 return Verdict.RETRY
+        if entry.has_proof and challenge is not None and challenge.params.get("error") == "invalid_dpop_proof":
+            # Neither another token nor a login would help: the next proof would be refused as well.
+            return self._refusal(call, refused_proof("the server", date, self._epoch + now), status, fields)
         entry.challenge = challenge
         if self._state is AuthorizationState.FAILED and self._error is not None:
             del self._calls[call]
@@ -417,7 +433,7 @@ class Authorizer:
             if problem:
                 return self._refusal(call, problem, status, fields)
         else:
-            self._admit(now)
+            self._admit(now, entry)
         self._waiting[call] = None
         return Verdict.WAIT
 
@@ -556,7 +572,7 @@ class Authorizer:
         self._start(self._finish(pending, callback_url, now), self._obtained, now)
         return True
 
-    def _admit(self, now: float) -> None:
+    def _admit(self, now: float, entry: _Call) -> None:
         """Start the work that must precede a call: loading the credentials, or an early renewal."""
         was_cold = self._state is AuthorizationState.COLD
         self._enter(AuthorizationInput.SEND_AUTHORIZE)
@@ -567,6 +583,8 @@ class Authorizer:
             self._state is AuthorizationState.READY
             and token is not None
             and token.is_due(self._epoch + now)
+            # A token that lives for less time than it takes to store it would be renewed for ever, and never sent.
+            and entry.promised < self._generation
             and now >= self._renew_not_before
             and token.refresh_token is not None
         ):
@@ -737,6 +755,7 @@ class Authorizer:
     def _adopt(self, credentials: Credentials, kind: Literal["obtained", "renewed", "loaded"]) -> None:
         token = credentials.token
         assert token is not None
+        is_new = kind != "loaded" and token != self._credentials.token
         self._credentials = credentials
         self._generation += 1
         self._origin, self._is_proven = kind, False
@@ -746,6 +765,8 @@ class Authorizer:
         self._events.append(Authorized(kind, token.issuer, token.scopes, token.expires_at))
         for name in list(self._waiting):
             entry = self._calls[name]
+            # A stored token may be renewed early; a new one is not, before it was sent.
+            entry.promised = self._generation if is_new else -1
             if entry.generation >= 0:
                 # It was refused, and the flow that another call began was its chance too.
                 entry.renewed, entry.obtained = True, entry.obtained or kind == "obtained"
@@ -839,12 +860,13 @@ class Authorizer:
 
     def _headers(self, entry: _Call, method: str, url: str, now: float) -> Headers:
         token = self._credentials.token
-        entry.generation = self._generation
+        entry.generation, entry.promised, entry.has_proof = self._generation, -1, False
         if self._state is AuthorizationState.OPEN or token is None:
             return ()
         text, key = token.access_token.reveal(), self._credentials.proof_key
         if not token.is_bound or key is None:
             return (("authorization", "Bearer " + text),)
+        entry.has_proof = True
         proofs = Proofs(key, self._entropy)
         proof = proofs.proof(method, url, self._epoch + now, token=token.access_token, nonce=self._nonce)
         return (("authorization", "DPoP " + text), ("dpop", proof))

@@ -60,6 +60,7 @@ from mcpio.auth.payloads import (
     filled,
     oauth_error,
     read_document,
+    refused_proof,
     text,
 )
 from mcpio.auth.urls import (
@@ -431,6 +432,9 @@ def request_token(
         what = f"the answer of the token endpoint, with status {response.status},"
         error = oauth_error(read_document(response.body, what), what)
         error.temporary = error.code == "temporarily_unavailable"
+        if error.code == "invalid_dpop_proof":
+            date = next((value for name, value in response.headers if name == "date"), None)
+            raise AuthorizationError(refused_proof("the token endpoint", date, response.at), code=error.code)
         raise error
     return TokenSet.parse(
         response.body,
@@ -590,9 +594,9 @@ def _renew_locked(
             left = to_text(renewed)
             return (yield from _saved(context, key, renewed, left, version))
         except AuthorizationError as error:
-            if error.temporary and problem is None:
-                # Cancelled, or without an answer in time. As far as is known, the server has not taken the refresh
-                # token: only invalid_grant drops it.
+            if (error.temporary or error.code == "invalid_dpop_proof") and problem is None:
+                # Cancelled, refused for the proof beside it, or without an answer in time. As far as is known, the
+                # server has not taken the refresh token: only invalid_grant drops it.
                 yield RestoreCredentials(key=key, marked=marked, record=left)
             raise
     raise EffectFailed("the stored credentials change all the time")

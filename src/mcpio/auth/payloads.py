@@ -5,6 +5,7 @@ from __future__ import annotations
 import hmac
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any, ClassVar, Final, Literal, Self, TypeVar
 from urllib.parse import parse_qsl, urlsplit
 
@@ -109,6 +110,23 @@ def max_age(headers: Iterable[tuple[str, str]]) -> float | None:
         if name.lower() == "cache-control" and (match := _MAX_AGE.search(value)):
             return float(match[1])
     return None
+
+
+def unix_time(date: str | None) -> float | None:
+    """Return the time of a ``Date`` field in Unix seconds, ``None`` for another text (RFC 9110 §5.6.7)."""
+    match = _DATE.fullmatch(date or "")
+    if match is None:
+        return None
+    day, month, *rest = match.groups()
+    try:
+        year, hour, minute, second = map(int, rest)
+        return datetime(year, 1 + _MONTHS.index(month), int(day), hour, minute, second, tzinfo=UTC).timestamp()
+    except ValueError:
+        return None
+
+
+_DATE: Final = re.compile("[A-Z][a-z]{2}, ([0-9]{2}) ([A-Z][a-z]{2}) ([0-9]{4}) ([0-9]{2}):([0-9]{2}):([0-9]{2}) GMT")
+_MONTHS: Final = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 
 
 def text(document: Mapping[str, Any], name: str, what: str) -> str | None:
@@ -597,6 +615,20 @@ class TokenSet:
         if self.expires_at is None:
             return False
         return at >= self.expires_at - min(_SKEW, 0.1 * (self.expires_at - self.obtained_at))
+
+
+def refused_proof(server: str, date: str | None, at: float) -> str:
+    """Say that a proof was refused, and how far the clocks are apart by the ``Date`` of the answer, which came ``at``.
+
+    A wrong clock is why nearly all refused proofs are: ``iat`` is valid for a few minutes only.
+    """
+    message = f"{server} refuses the DPoP proof (invalid_dpop_proof), not the token"
+    validity = "a proof is valid for a few minutes only"
+    if (sent_at := unix_time(date)) is None:
+        return f"{message}: compare the clocks of both, as {validity}"
+    ahead = sent_at - at
+    direction = "ahead of" if ahead > 0 else "behind"
+    return f"{message}: its clock is {abs(ahead):.0f} s {direction} this one, and {validity}"
 
 
 def oauth_error(document: Mapping[str, Any], what: str) -> AuthorizationError:

@@ -1171,7 +1171,8 @@ class HttpClient:
         if head.status == 403 and not challenges:
             return False  # a firewall, or a check of Host or Origin: no token would help
         nonce = header(head, b"dpop-nonce")
-        verdict = authorizer.refused(call.number, head.status, challenges, self._exchanges.now, nonce=nonce)
+        now, date = self._exchanges.now, header(head, b"date")
+        verdict = authorizer.refused(call.number, head.status, challenges, now, nonce=nonce, date=date)
         if isinstance(verdict, McpError):
             call.denied = verdict
             return False
