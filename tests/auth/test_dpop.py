@@ -206,6 +206,7 @@ def with_bound_token(world: ProofWorld) -> Authorizer:
     [
         ("Mon, 12 Jan 1970 13:56:40 GMT", "its clock is 600 s ahead of this one"),
         ("Mon, 12 Jan 1970 13:36:40 GMT", "its clock is 600 s behind this one"),
+        ("Mon, 12 Jan 1970 13:46:39 GMT", "its clock agrees with this one"),
         ("Mon, 32 Jan 1970 13:36:40 GMT", "compare the clocks"),
         ("Mon, 12 Xyz 1970 13:36:40 GMT", "compare the clocks"),
         ("soon", "compare the clocks"),

@@ -81,6 +81,16 @@ def test_the_metadata_is_at_both_well_known_paths_and_below_the_endpoint() -> No
     assert ResourceServer(verify=KEYS).metadata_paths() == ()
 
 
+@pytest.mark.req("AUTH-09")
+def test_metadata_of_a_resource_with_a_query_is_served_and_named_with_it() -> None:
+    server = attrs.evolve(jwt_server(), resource=MCP + "?tenant=7")
+    assert server.metadata_paths("/mcp") == jwt_server().metadata_paths("/mcp")
+    assert server.metadata_url_below == MCP + "/.well-known/oauth-protected-resource?tenant=7"
+    challenge = dict(server.refusal(401, "Authorization is required").headers)["www-authenticate"]
+    url = "https://mcp.example.com/.well-known/oauth-protected-resource/mcp?tenant=7"
+    assert f'resource_metadata="{url}"' in challenge
+
+
 @pytest.mark.parametrize("url", ["https://x\r\ny", "https://é", "a\x00"])
 def test_metadata_url_that_no_challenge_can_have_is_rejected(url: str) -> None:
     with pytest.raises(ValueError, match="metadata_url must be printable ASCII"):

@@ -50,6 +50,36 @@ def test_record_is_replaced_only_in_the_version_that_was_read(store: Any) -> Non
     assert (store.load(KEY).record, store.load(KEY).version) == (Secret("two"), second)
 
 
+def leave_temporary(store: FileCredentials) -> Path:
+    """Leave a temporary file as a process does that is killed while it writes."""
+    file = store._file(KEY)
+    temporary = file.with_suffix(".0123456789abcdef")
+    temporary.write_text("a token")
+    return temporary
+
+
+def test_next_write_removes_the_temporary_file_of_a_killed_process(tmp_path: Path) -> None:
+    store = FileCredentials(tmp_path)
+    temporary = leave_temporary(store)
+    store.swap("https://mcp.example.com/mcp work", Secret("other"), None)
+    assert temporary.exists()
+    store.swap(KEY, Secret("one"), None)
+    assert not temporary.exists()
+    assert store.load(KEY) is not None
+
+
+def test_logout_removes_the_temporary_file_of_a_killed_process(tmp_path: Path) -> None:
+    store = FileCredentials(tmp_path)
+    temporary = leave_temporary(store)
+    store.forget(KEY)
+    assert not temporary.exists()
+
+
+def test_logout_without_a_directory_creates_none(tmp_path: Path) -> None:
+    FileCredentials(tmp_path / "none").forget(KEY)
+    assert not (tmp_path / "none").exists()
+
+
 def test_records_of_several_keys_are_listed_and_forgotten(store: Any) -> None:
     other = "https://mcp.example.com/mcp work"
     for key in (KEY, other):

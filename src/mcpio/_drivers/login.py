@@ -123,7 +123,12 @@ class FileCredentials:
 
     def forget(self, key: str) -> None:
         """Remove the record of a key."""
-        self._file(key).unlink(missing_ok=True)
+        if not self.path.is_dir():
+            return
+        file = self._file(key)
+        with self._mutex, self._alone():
+            _remove_temporaries(file)
+            file.unlink(missing_ok=True)
 
     def keys(self) -> list[str]:
         """Return the keys of all records, in order. Files that cannot be read are left out."""
@@ -199,6 +204,7 @@ class FileCredentials:
         return key, Stored(Secret(plain), version)
 
     def _write(self, file: Path, data: bytes) -> None:
+        _remove_temporaries(file)
         temporary = file.with_suffix(f".{secrets.token_hex(8)}")
         # Tokens are credentials: the file is never readable for others, not even for a moment.
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0), 0o600)
@@ -219,6 +225,12 @@ class FileCredentials:
         with _open_lock(self.path / "write.lock") as file:
             _lock(file, wait=True)
             yield
+
+
+def _remove_temporaries(file: Path) -> None:
+    """Remove what processes that were killed have left of a file: tokens. Nothing else may write it meanwhile."""
+    for each in file.parent.glob(f"{file.stem}.{'[0-9a-f]' * 16}"):
+        each.unlink(missing_ok=True)
 
 
 class KeyringCredentials(FileCredentials):

@@ -627,6 +627,8 @@ def refused_proof(server: str, date: str | None, at: float) -> str:
     if (sent_at := unix_time(date)) is None:
         return f"{message}: compare the clocks of both, as {validity}"
     ahead = sent_at - at
+    if abs(ahead) < 60:
+        return f"{message}, though its clock agrees with this one"
     direction = "ahead of" if ahead > 0 else "behind"
     return f"{message}: its clock is {abs(ahead):.0f} s {direction} this one, and {validity}"
 

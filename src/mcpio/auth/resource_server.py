@@ -153,7 +153,10 @@ class ResourceServer:
     @property
     def metadata_url_below(self) -> str | None:
         """The URL of the metadata below the resource; ``None`` without a resource."""
-        return None if self.resource is None else self.resource.rstrip("/") + WELL_KNOWN
+        if self.resource is None:
+            return None
+        endpoint, question_mark, query = self.resource.partition("?")
+        return endpoint.rstrip("/") + WELL_KNOWN + question_mark + query
 
     @property
     def request_fields(self) -> frozenset[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import attrs
 import pytest
 from httpwire import RawClient, Serve, everywhere
 from protectedsites import AS, MCP, bearer, notes, protected, token
@@ -59,6 +60,20 @@ async def test_metadata_is_public_at_each_of_its_paths(serve: Serve) -> None:
             asks = page | {"access-control-request-method": "GET"}
             assert (await wire.ask("OPTIONS", path, asks, b"")).status == 204
             assert (await wire.ask("POST", path, page, b"")).status == 405
+
+
+@pytest.mark.req("AUTH-09")
+@everywhere
+async def test_metadata_of_a_resource_with_a_query_is_served(serve: Serve) -> None:
+    resource = MCP + "?tenant=7"
+    auth = attrs.evolve(protected(), resource=resource)
+    async with serve(notes(), HttpOptions(), auth=auth) as wire:
+        refused = await RawClient(wire).initialize()
+        url = refused.headers["www-authenticate"].split('resource_metadata="')[1].rstrip('"')
+        assert url.endswith("?tenant=7")
+        for path in (url.removeprefix("https://mcp.example.com"), WELL_KNOWN + "/mcp?tenant=7", "/mcp" + WELL_KNOWN):
+            document = await wire.ask("GET", path, {}, b"")
+            assert (document.status, document.json["resource"]) == (200, resource)
 
 
 @pytest.mark.req("AUTH-03", "AUTH-37", "SEC-04")
