@@ -355,7 +355,7 @@ def tokens(data: bytes) -> None:
     for text in (data.decode("utf-8", "surrogateescape"), made):
         parse_jwt(text)
         _verifier().verify(Secret(text), _URL, 1000.0)
-        parts = {"method": "POST", "resource": _URL, "target": "/mcp", "token": Secret("t")}
+        parts: Any = {"method": "POST", "resource": _URL, "target": "/mcp", "token": Secret("t")}
         verdict = ProofChecker().check(text, **parts, at=1000.0, now=0.0)
         assert not isinstance(verdict, str), "nothing here is signed"
 
