@@ -89,7 +89,9 @@ def test_version_of_sessions_in_an_envelope_is_refused_with_advice() -> None:
 @pytest.mark.req("HDR-01", "HDR-03")
 @pytest.mark.parametrize("header", [(), ("2025-11-25",), ("2026-07-28", "2026-07-28"), ("2026-07-28x",)])
 def test_header_must_be_there_once_and_equal(header: tuple[str, ...]) -> None:
-    assert fault({"_meta": GOOD}, header).code == ErrorCode.HEADER_MISMATCH
+    error = fault({"_meta": GOOD}, header)
+    assert error.code == ErrorCode.HEADER_MISMATCH
+    assert f"MCP-Protocol-Version is {', '.join(header) or 'missing'}, the body says" in error.message
 
 
 RUNGS: list[tuple[dict[str, Any], tuple[str, ...], int]] = [

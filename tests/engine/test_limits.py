@@ -18,6 +18,11 @@ def test_every_limit_has_a_default() -> None:
         assert field.default is not attrs.NOTHING
 
 
+@pytest.mark.parametrize(("each", "all_of_them"), [(0, 0), (0, 1), (1, 0), (1, 1)])
+def test_clients_listen_for_changes_where_both_limits_let_one(each: int, all_of_them: int) -> None:
+    assert Limits(listeners=each, total_listeners=all_of_them).has_listeners is (each == all_of_them == 1)
+
+
 @pytest.mark.parametrize("value", [-1, 0.5, math.nan, None, "many", True])
 def test_invalid_limit_is_refused(value: Any) -> None:
     with pytest.raises(ValueError, match=r"^message_bytes must be an integer of 0 or more, not "):

@@ -15,6 +15,7 @@ from mcpio.engine.options import Options
 from mcpio.engine.table import Phase
 from mcpio.errors import (
     ConnectFailed,
+    ConnectionLost,
     InvalidMessage,
     LocalProtocolError,
     MessageTooLarge,
@@ -234,6 +235,7 @@ def test_end_during_the_discovery_differs_from_other_ends() -> None:
     assert isinstance(failed, RequestFailed)
     assert isinstance(failed.error, ConnectFailed)
     assert failed.error.era_probe
+    assert isinstance(failed.error.__cause__, ConnectionLost)
     assert talk.connection.phase is Phase.CLOSING
 
 

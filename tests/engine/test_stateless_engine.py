@@ -166,8 +166,9 @@ def test_discovery_is_answered_at_once_and_fails_where_nothing_can_be_said() -> 
 def test_sizes_are_those_of_the_requests_that_run() -> None:
     served, carrier = engine(), Response()
     event = call(served, carrier, **{LEVEL: "info"})
-    assert served.size_of(event.id) > 4096
+    assert (served.phase, served.size_of(event.id) > 4096) == (Phase.OPERATING, True)
     served.send_notification(LoggingMessageNotification("error", "x"), related_to=event.id)
+    assert 0 < served.stats.sent_bytes <= served.stats.queued_bytes
     assert served.held_for(event.id).output == served.stats.queued_bytes > 0
     assert served.held.requests == served.size_of(event.id)
     served.send_result(event.id, CallToolResult(()))

@@ -91,7 +91,7 @@ def test_task_that_cannot_be_stored_is_not_created() -> None:
     assert failed == TaskStoreFailed(id, full)
     assert isinstance(replied, TaskReplied)
     assert said(replied) == (-32603, "The task could not be stored")
-    assert (refusal(keeper, "get", None, id)[0], keeper.disk.records) == (-32602, {})
+    assert (refusal(keeper, "get", None, id)[0], keeper.disk.records, id in keeper.machine) == (-32602, {}, False)
 
 
 def test_task_that_expires_before_it_is_stored_is_not_created() -> None:
@@ -474,6 +474,7 @@ def test_states_that_cannot_be_stored_give_way_to_later_ones() -> None:
     disk.is_full = True
     keeper.machine.say(id, "one", 0)
     keeper.settle()
+    assert keeper.get(None, id).status_message is None
     disk.is_full = False
     keeper.machine.say(id, "two", 1)
     keeper.settle()
@@ -510,6 +511,8 @@ def test_cancelled_task_that_expires_while_it_cannot_be_stored_is_answered() -> 
     keeper.advance(1)
     keeper.machine.store_done(put.token, OSError("disk full"), 1)
     assert said(keeper.drain()[-1]) == (-32603, "The task is cancelled, but that could not be stored yet")
+    keeper.settle()
+    assert keeper.machine.next_deadline() is None, "a task that is gone is not stored again"
 
 
 def test_failed_deletion_is_reported_and_repeated() -> None:
