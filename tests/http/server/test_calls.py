@@ -236,6 +236,16 @@ def test_request_of_a_session_without_an_id_that_is_cut_off_is_not_answered_with
     assert response.status == status
 
 
+def test_request_without_a_session_whose_client_left_runs_on_while_there_is_room() -> None:
+    site = Site(HttpOptions(sessions=False), limits=Limits(exchanges=2))
+    response, _ = site.call(None, mcp_protocol_version="2025-11-25")
+    (alone,) = site.machine.sessions
+    site.reset(response)
+    for is_open in (True, False):
+        site.call(None, mcp_protocol_version="2025-11-25")
+        assert site.machine.is_open(alone) is is_open
+
+
 def test_events_of_calls_name_no_session() -> None:
     site = Site(engine=TWO_ERAS)
     logging_call(site)

@@ -371,6 +371,12 @@ def test_fields_of_a_request_of_an_open_version_count_until_its_body_is_there() 
     assert ledger_of(site).total == before
 
 
+def test_declaration_of_a_client_counts_as_long_as_its_session() -> None:
+    site = Site()
+    small, large = site.open(), site.open(capabilities={"experimental": {"a": {"b": "x" * 50 * KIB}}})
+    assert site.session(large).weight - site.session(small).weight >= 50 * KIB
+
+
 def test_body_beyond_peer_bytes_is_refused() -> None:
     site = Site(limits=Limits(peer_bytes=100 * KIB))
     session = site.open()
@@ -408,6 +414,7 @@ def test_new_clients_get_503_when_the_ledger_is_nearly_full() -> None:
         assert (refused.status, refused.headers["retry-after"]) == (503, "5")
     _, event = site.call(session, mcp_protocol_version="2025-11-25")
     site.answer(event)
+    assert (site.machine.is_overloaded, Site().machine.is_overloaded) == (True, False)
     legacy = Site(HttpOptions(legacy=("/sse", "/messages")), limits=Limits(total_bytes=400 * KIB))
     body_begun(legacy, 360 * KIB)
     assert legacy.ask("GET", "/sse").status == 503

@@ -244,6 +244,17 @@ def test_quiet_stream_gets_keep_alive_comments() -> None:
     assert len(listening.data) == before
 
 
+def test_resumed_stream_gets_keep_alive_comments() -> None:
+    site = Site(HttpOptions(keep_alive=15))
+    exchange, event = asked(site, site.open())
+    progress(site, event, 1)
+    site.reset(exchange)
+    again = site.listen(site.session().id, exchange.last_event_id)
+    before = len(again.data)
+    site.advance(16)
+    assert again.data[before:] == b":\n\n"
+
+
 def test_active_stream_gets_no_comment() -> None:
     site = Site(HttpOptions(keep_alive=15))
     session = site.open()
