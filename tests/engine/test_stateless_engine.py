@@ -163,6 +163,13 @@ def test_discovery_is_answered_at_once_and_fails_where_nothing_can_be_said() -> 
     assert refused(faulty, stateless("server/discover")) == ErrorCode.INTERNAL_ERROR
 
 
+@pytest.mark.parametrize("listeners", [0, 5])
+def test_changes_are_declared_where_clients_may_listen_for_them(listeners: int) -> None:
+    served, carrier = engine(Limits(listeners=listeners)), Response()
+    receive(served, stateless("server/discover"), carrier)
+    assert ("listChanged" in carrier.answers[0][0]["result"]["capabilities"]["tools"]) is (listeners > 0)
+
+
 def test_sizes_are_those_of_the_requests_that_run() -> None:
     served, carrier = engine(), Response()
     event = call(served, carrier, **{LEVEL: "info"})

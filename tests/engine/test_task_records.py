@@ -149,6 +149,14 @@ def test_records_survive_a_round_trip(owner: Owner, request_: Any) -> None:
     assert dump_record(second) == dump_record(first)
 
 
+@pytest.mark.req("TASK-26")
+def test_cancelled_record_asks_nothing_and_says_so() -> None:
+    cancelled = record(state=TaskState.INPUT_REQUIRED, message="Who?", questions=1, inputs={"a": {"method": "m"}})
+    cancelled.cancel(3.0)
+    assert (cancelled.state, cancelled.message) == (TaskState.CANCELLED, "The task was cancelled")
+    assert (cancelled.questions, dict(cancelled.inputs), cancelled.updated) == (0, {}, 3.0)
+
+
 def test_request_outside_json_is_refused() -> None:
     with pytest.raises(LocalProtocolError, match="not expressible in JSON"):
         dump_record(record(request={"x": object()}))

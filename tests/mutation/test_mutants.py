@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from mutants import SOURCE, mutants, survivors
+from mutants import ROOMS, SOURCE, mutants, of_room, reasons_anywhere, survivors
 
 pytestmark = pytest.mark.long
 
@@ -18,6 +18,9 @@ def test_listed_survivors_are_mutants_of_the_code_and_have_a_reason() -> None:
     existing = {mutant.name for file in files for mutant in mutants(SOURCE / file)}
     assert listed.keys() - existing == set()
     assert all(listed.values())
+    changes = {mutant.change.partition(" #")[0] for room in ROOMS for mutant in of_room(room)}
+    assert reasons_anywhere().keys() - changes == set()
+    assert all(reasons_anywhere().values())
 
 
 def test_command_counts_mutants_that_tests_kill_and_prints_the_others() -> None:

@@ -55,6 +55,8 @@ def test_oversized_event_displaces_no_other_stream() -> None:
     assert places(list(kept)) == [(1, 1)]
     assert held.replay == EVENT
     assert places(forgotten) == [(2, 2), (2, 3), (2, 1)]
+    kept.extend([SentEvent(1, 2, b"x" * 1000, 0.0)])
+    assert (list(kept), places(forgotten[3:])) == ([], [(1, 2), (1, 1)])
 
 
 @pytest.mark.req("RESUME-05")
