@@ -246,10 +246,11 @@ def test_quiet_stream_gets_keep_alive_comments() -> None:
 
 def test_resumed_stream_gets_keep_alive_comments() -> None:
     site = Site(HttpOptions(keep_alive=15))
-    exchange, event = asked(site, site.open())
+    session = site.open()
+    exchange, event = asked(site, session)
     progress(site, event, 1)
     site.reset(exchange)
-    again = site.listen(site.session().id, exchange.last_event_id)
+    again = site.listen(session, exchange.last_event_id)
     before = len(again.data)
     site.advance(16)
     assert again.data[before:] == b":\n\n"
