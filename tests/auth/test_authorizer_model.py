@@ -89,8 +89,8 @@ class Call:
 
 
 @attrs.define
-class Model:
-    """What a client may do for its calls. Answers to a call and events are words."""
+class CallModel:
+    """Verdicts on calls: made with a token, retried, failed, or waiting for a flow that begins. They are words."""
 
     has_person: bool
     """Whether a login needs a person: otherwise the program has the token from elsewhere."""
@@ -160,8 +160,6 @@ class Model:
         self.now += seconds
         if self.now >= self.retry_at:
             self.cool()
-
-    # Calls
 
     def authorize(self, name: Hashable, operation: Hashable, is_background: bool) -> str:
         if self.is_closed or name in self.waiting:
@@ -248,7 +246,10 @@ class Model:
             for name in list(self.waiting):
                 self.drop(name)
 
-    # Flows
+
+@attrs.define
+class Model(CallModel):
+    """Outcomes of flows: the token, record and registration that a flow leaves, and the calls that it releases."""
 
     def ended(self, outcome: str, token: Token | None) -> None:
         """Follow a flow that ended with an error, or with ``done`` and perhaps a token."""
