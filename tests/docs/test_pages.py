@@ -32,7 +32,13 @@ from mcpio.app.reporting import MOST_TEXT
 from mcpio.app.schema.validation import MAX_STEPS, OWN_STEPS, UNTRUSTED_PARTS
 from mcpio.app.schema.values import MOST_CONVERSIONS
 from mcpio.auth.resource_server import MOST_LOADING
-from mcpio.auth.verifiers import PROOF_SECONDS, REFETCH_SECONDS
+from mcpio.auth.verifiers import (
+    MOST_OF_ONE,
+    MOST_VERDICT_BYTES,
+    MOST_VERDICTS,
+    PROOF_SECONDS,
+    REFETCH_SECONDS,
+)
 from mcpio.engine.channel import QUOTE, READ_RATE, STALL
 from mcpio.engine.limits import MESSAGE_COST
 from mcpio.engine.options import KeepAlive
@@ -179,6 +185,11 @@ def test_the_environment_of_a_child_process_is_named() -> None:
         ("| steps of a check of arguments against a hand-written schema | 10,000 |", MAX_STEPS == 10_000),
         ("| steps of such a check of a result | 300,000 |", OWN_STEPS == 300_000),
         ("| pages of lists that a server keeps as JSON text | 100 |", MOST_PAGES == 100),
+        (
+            "| verdicts that one `JwtVerifier` or `Introspection` keeps | 16,384, of tokens or answers with 16 MiB",
+            (MOST_VERDICTS, MOST_VERDICT_BYTES) == (16_384, 16 << 20),
+        ),
+        ("| those of one principal | 1,024 |", MOST_OF_ONE == 1024),
         ("| keys that a `RateLimit` remembers | 4,096 |", limiting.MOST_KEYS == 4096),
         ("| a child's standard error that is kept | 8 KiB |", TAIL_SIZE == 8192),
         ("| a line of it passed to a function | 64 KiB |", MAX_LINE == 65536),
