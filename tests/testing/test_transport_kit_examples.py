@@ -9,6 +9,7 @@ import os
 import runpy
 
 import pytest
+import trio
 from tree import ROOT
 
 from mcpio.testing.transport_kit import Ends, PairHarness, TransportTests
@@ -22,10 +23,51 @@ queue_pair = runpy.run_path(str(EXAMPLES / "transport.py"))["queue_pair"]
 SerialLine = runpy.run_path(str(EXAMPLES / "serial_line.py"))["SerialLine"]
 
 
+class Terminal(SerialLine):  # type: ignore[misc, valid-type]  # the class of an example, which has no type here
+    """A line that counts the bytes that came."""
+
+    def __init__(self, descriptor: int) -> None:
+        super().__init__(descriptor)
+        self.received = 0
+        self.more = trio.Event()
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes:
+        data: bytes = await super().receive_some(max_bytes)
+        self.received += len(data)
+        self.more.set()
+        return data
+
+
+class Control(SerialLine):  # type: ignore[misc, valid-type]  # as above
+    """The end that controls a terminal. When it closes, Linux drops the bytes on their way, which no wire would do.
+
+    So it closes once the terminal has read them, or after a second in which it does not.
+    """
+
+    def __init__(self, descriptor: int, terminal: Terminal) -> None:
+        super().__init__(descriptor)
+        self.terminal = terminal
+        self.sent = 0
+
+    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
+        await super().send_all(data)
+        self.sent += len(data)
+
+    async def aclose(self) -> None:
+        try:
+            with trio.move_on_after(1):
+                while self._descriptor != -1 and self.terminal.received < self.sent:
+                    self.terminal.more = trio.Event()
+                    await self.terminal.more.wait()
+        finally:
+            await super().aclose()
+
+
 def serial_pair() -> Ends:
     """Return two ends of a line: a terminal and whoever controls it."""
     control, terminal = os.openpty()
-    return SerialLine(control), SerialLine(terminal)
+    other = Terminal(terminal)
+    return Control(control, other), other
 
 
 class TestQueues(TransportTests):
