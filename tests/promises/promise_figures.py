@@ -37,6 +37,7 @@ MODELLED: Final = {
     "websocket/test_machine_model.py": "a WebSocket",
     "engine/test_shutdown_model.py": "the shutdown of a child process",
     "auth/test_authorizer_model.py": "the authorization of a client",
+    "engine/test_request_model.py": "a request",
     "engine/test_task_model.py": "a task",
 }
 """The tests below ``tests`` that compare a machine with a model, and the names of the machines."""
