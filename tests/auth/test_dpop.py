@@ -10,17 +10,20 @@ from typing import Any, Literal
 
 import attrs
 import pytest
+from authcalls import Calls
 from authworld import AS, MCP, PRM, World, counted
 from joserfc import jwt
 from joserfc.jwk import ECKey
 
 from mcpio.auth import (
+    AskUser,
     AuthorizationError,
     Authorizer,
     Challenge,
     ClientCredentials,
     Credentials,
     Device,
+    Effect,
     Fetch,
     OAuth,
     PendingAuthorization,
@@ -150,6 +153,35 @@ def test_token_request_is_repeated_once_with_the_nonce() -> None:
     assert "nonce" not in first
     assert second["nonce"] == "n-1"
     assert first["jti"] != second["jti"]
+
+
+class SlowWorld(ProofWorld):
+    """A person takes 400 seconds to log in, or to enter a code."""
+
+    def perform(self, effect: Effect) -> Any:
+        answer = super().perform(effect)
+        if isinstance(effect, AskUser):
+            self.now += 400
+        return answer
+
+
+@pytest.mark.req("AUTH-51")
+def test_proof_is_dated_by_the_request_and_not_by_the_beginning_of_the_login() -> None:
+    world = SlowWorld()
+    calls, began = Calls(world, OAuth(dpop="require")), world.now
+    calls.call("a")
+    calls.settle()
+    assert world.proofs[0]["iat"] == began + 400
+
+
+@pytest.mark.req("AUTH-51", "AUTH-53")
+def test_each_poll_of_a_device_has_a_proof_of_its_time() -> None:
+    world = ProofWorld()
+    world.on_code = lambda shown: None
+    calls, began = Calls(world, Device(dpop="require")), world.now
+    calls.call("a")
+    calls.settle()
+    assert [proof["iat"] for proof in world.proofs[:3]] == [began + 5, began + 10, began + 15]
 
 
 @pytest.mark.parametrize(("nonce", "error"), [("n", "invalid_dpop_proof"), (None, "invalid_grant")])

@@ -760,17 +760,19 @@ class SingleFlow(EffectRunner):
 
     def __init__(self, setup: LoginSetup, loop: EventLoop, runtime: Runtime) -> None:
         super().__init__(setup, loop, runtime)
+        self._context: FlowContext | None = None
         self.key: str = setup.authorizer(runtime, loop.now(), interaction="never").key
         """The key of the credentials."""
 
     async def context(self) -> FlowContext:
-        """Return the inputs of a flow that begins now."""
-        return FlowContext(
+        """Return the inputs of a flow that begins now; ``run`` keeps their time."""
+        self._context = FlowContext(
             server_url=self._setup.url,
             entropy=self._runtime.entropy,
             now=self._runtime.wall_clock(),
             reach=await self.reach(),
         )
+        return self._context
 
     async def run(self, flow: Flow[T]) -> T:
         """Run a flow and return its result. Raises AuthorizationError, and the exceptions of the store."""
@@ -782,8 +784,11 @@ class SingleFlow(EffectRunner):
                 except EffectFailed as error:
                     effect = flow.throw(error)
                     continue
+                now = self._runtime.wall_clock()
+                if self._context is not None:
+                    self._context.now = now
                 if isinstance(effect, Fetch):
-                    answer = attrs.evolve(answer, at=self._runtime.wall_clock())
+                    answer = attrs.evolve(answer, at=now)
                 effect = flow.send(answer)
         except StopIteration as end:
             result: T = end.value

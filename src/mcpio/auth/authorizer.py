@@ -314,6 +314,7 @@ class Authorizer:
         self._events: deque[AuthorizationEvent] = deque()
 
         self._flow: Flow[Any] | None = None
+        self._flow_context: FlowContext | None = None
         self._on_result: Callable[[Any, float], None] = _ignore
         self._awaited: Effect | None = None
         self._deadline: float | None = None
@@ -874,13 +875,14 @@ class Authorizer:
     # The one flow.
 
     def _context(self, now: float) -> FlowContext:
-        return FlowContext(
+        self._flow_context = FlowContext(
             server_url=self.server_url,
             entropy=self._entropy,
             now=Moment(self._epoch, now),
             reach=self._reach,
             documents=self._documents,
         )
+        return self._flow_context
 
     def _enter(self, entered: AuthorizationInput) -> None:
         self._state = AUTHORIZATION_TABLE[self._state, entered]
@@ -903,6 +905,8 @@ class Authorizer:
     def _advance(self, flow: Flow[Any], step: Callable[[], Effect], now: float) -> None:
         """Run the flow to the next effect that is answered, or to its end."""
         self._awaited, self._deadline = None, None
+        if self._flow_context is not None:
+            self._flow_context.now = Moment(self._epoch, now)
         try:
             effect = step()
             while isinstance(effect, _UNANSWERED):

@@ -266,7 +266,7 @@ Flow: TypeAlias = Generator[Effect, Any, T]
 """A flow that returns a ``T``, or raises an `AuthorizationError`."""
 
 
-@attrs.frozen(kw_only=True)
+@attrs.define(kw_only=True)
 class FlowContext:
     """The inputs that every flow shares."""
 
@@ -275,7 +275,8 @@ class FlowContext:
     entropy: Entropy
     """Returns that many unpredictable bytes."""
     now: float
-    """The time at which the flow begins, in Unix seconds."""
+    """The time, in Unix seconds, by which the flow dates proofs, assertions and tokens. Set it to the present before
+    each answer: a person may take minutes to log in, and servers refuse a proof that is older."""
     reach: Reach = Reach.PUBLIC
     """Which addresses its fetches may lead to."""
     documents: DocumentCache = attrs.field(factory=DocumentCache, repr=False)

@@ -745,7 +745,7 @@ class OAuth(AuthorizationOptions):
         ``credentials`` are those that are stored, whose client is used again and whose scopes are asked for again;
         ``challenge`` is that of a 401 or 403. Raises AuthorizationError.
         """
-        before = credentials or Credentials()
+        began, before = float(context.now), credentials or Credentials()
         discovered = yield from discover(context, self, challenge)
         discovered.server.check_pkce()
         endpoint = check_authorization_url(discovered.server.require("authorization_endpoint"))
@@ -776,7 +776,7 @@ class OAuth(AuthorizationOptions):
             redirect_uri=redirect_uri,
             resource=discovered.resource,
             scopes=scopes,
-            created_at=float(context.now),
+            created_at=began,
             lifetime=self.login_timeout,
             proof_key=discovered.proof_key(context, self, before, challenge),
         )
