@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
 from rawpeer import Played, played_client, played_server
 
 from mcpio import Context, Server
-from mcpio.types import CallToolResult, Icon, ResourceLink, TextContent, ToolAnnotations
+from mcpio.errors import InvalidMessage, LocalProtocolError
+from mcpio.types import (
+    BlobResourceContents,
+    CallToolResult,
+    EmbeddedResource,
+    Icon,
+    PromptReference,
+    ResourceLink,
+    TextContent,
+    TextResourceContents,
+    ToolAnnotations,
+)
 
 CALL = {"method": "tools/call"}
 
@@ -226,3 +238,163 @@ def test_text_of_a_failure_reaches_the_program() -> None:
     assert request["params"] == {"name": "cut", "arguments": {"depth": 2}}
     peer.answer(request, **text("the saw is blunt", isError=True))
     assert (wait.result.is_error, wait.result.text) == (True, "the saw is blunt")
+
+
+@pytest.mark.req("RPC-19")
+def test_exception_of_a_handler_is_not_sent() -> None:
+    server = Server("breaking", mask_errors=True)
+
+    @server.prompt
+    def ask() -> str:
+        raise ValueError("the secret of the saw")
+
+    server.resource("bench://saw", name="saw")(ask)
+    server.tool(ask)
+    peer = played_server(server, {})
+    for method, params in (("prompts/get", {"name": "ask"}), ("resources/read", {"uri": "bench://saw"})):
+        peer.say({"id": 1, "method": method, "params": params})
+        assert peer.got() == [{"jsonrpc": "2.0", "id": 1, "error": {"code": -32603, "message": "Internal error"}}]
+    peer.say({"id": 2, **CALL, "params": {"name": "ask"}})
+    (answer,) = peer.got()
+    assert (answer["result"]["isError"], "secret" in str(answer)) == (True, False)
+    assert [report.endswith("the secret of the saw") for report in peer.reports] == [True] * 3
+
+
+CHANGES: dict[str, Callable[[Server], object]] = {
+    "tools": lambda server: server.tools.remove("add"),
+    "prompts": lambda server: server.prompts.remove("ask"),
+    "resources": lambda server: server.resources.static.remove("bench://Vice"),
+}
+
+
+@pytest.mark.req("TOOL-16", "PROM-07", "RES-08")
+@pytest.mark.parametrize("kind", CHANGES)
+def test_change_of_a_list_is_told_once(kind: str) -> None:
+    server = workshop()
+    peer = played_server(server, {})
+    CHANGES[kind](server)
+    peer.advance(1.0)
+    assert peer.got() == [{"jsonrpc": "2.0", "method": f"notifications/{kind}/list_changed"}]
+    peer.say({"id": 1, "method": f"{kind}/list"})
+    assert [message["id"] for message in peer.got()] == [1]
+
+
+@pytest.mark.req("TOOL-16", "PROM-07")
+@pytest.mark.parametrize("kind", ["tools", "prompts"])
+def test_client_tells_the_program_of_a_changed_list(kind: str) -> None:
+    heard: list[str] = []
+    peer = played_client({kind: {"listChanged": True}}, on_notification=lambda told: heard.append(type(told).__name__))
+    peer.say({"method": f"notifications/{kind}/list_changed"})
+    assert heard == [f"{kind.capitalize().removesuffix('s')}ListChangedNotification"]
+
+
+@pytest.mark.req("PROM-08")
+@pytest.mark.parametrize(
+    ("resource", "sent"),
+    [
+        (TextResourceContents("bench://a", "iron", "text/plain"), {"text": "iron", "mimeType": "text/plain"}),
+        (BlobResourceContents("bench://a", "aGk=", "image/png"), {"blob": "aGk=", "mimeType": "image/png"}),
+        (TextResourceContents("bench://a", "iron"), None),
+    ],
+)
+def test_resource_in_a_prompt_has_a_type(resource: Any, sent: dict[str, Any] | None) -> None:
+    server = Server("giving")
+    server.prompt(lambda: EmbeddedResource(resource), name="show")
+    peer = played_server(server, {})
+    peer.say({"id": 1, "method": "prompts/get", "params": {"name": "show"}})
+    (answer,) = peer.got()
+    if sent is None:
+        assert answer["error"]["code"] == -32603
+    else:
+        content = {"type": "resource", "resource": {"uri": "bench://a", **sent}}
+        assert answer["result"]["messages"] == [{"role": "user", "content": content}]
+
+
+@pytest.mark.req("PROM-09", "CAP-02")
+def test_client_walks_the_pages_of_prompts_of_a_server_that_declares_them() -> None:
+    peer = played_client({"prompts": {}})
+
+    async def names() -> list[str]:
+        return [prompt.name async for prompt in peer.session.prompts()]
+
+    wait = peer.start(names())
+    peer.answer(peer.asked("prompts/list"), prompts=[{"name": "a"}], nextCursor="2")
+    request = peer.asked("prompts/list")
+    assert request["params"] == {"cursor": "2"}
+    peer.answer(request, prompts=[{"name": "b"}])
+    assert wait.result == ["a", "b"]
+    other = played_client({"tools": {}})
+    refused = other.start(other.session.list_prompts())
+    assert other.got() == []
+    with pytest.raises(LocalProtocolError, match="prompts"):
+        refused.result  # noqa: B018 - it raises the failure of the call
+
+
+@pytest.mark.req("COMP-03")
+def test_chosen_values_reach_the_completion() -> None:
+    server = Server("completing")
+    server.prompt(lambda style, language: f"{style} {language}", name="review")
+    seen: list[Any] = []
+
+    @server.completion("language", prompt="review")
+    def suggest(value: str, chosen: Mapping[str, str]) -> list[str]:
+        seen.append(dict(chosen))
+        return [value]
+
+    peer = played_server(server, {})
+    params = {"ref": {"type": "ref/prompt", "name": "review"}, "argument": {"name": "language", "value": "p"}}
+    contexts: list[dict[str, Any]] = [{"context": {"arguments": {"style": "pep8"}}}, {"context": {}}, {}]
+    for context in contexts:
+        peer.say({"id": 1, "method": "completion/complete", "params": {**params, **context}})
+        (answer,) = peer.got()
+        assert answer["result"]["completion"]["values"] == ["p"]
+    assert seen == [{"style": "pep8"}, {}, {}]
+
+
+@pytest.mark.req("COMP-03", "COMP-07")
+@pytest.mark.parametrize(("revision", "is_sent"), [("2025-03-26", False), ("2025-06-18", True)])
+def test_client_sends_chosen_values_and_copes_with_partial_results(revision: str, is_sent: bool) -> None:
+    peer = played_client({"completions": {}}, revision)
+    call = peer.session.complete(PromptReference("review"), "language", "p", chosen={"style": "pep8"})
+    wait = peer.start(call)
+    (request,) = peer.got()
+    context = {"context": {"arguments": {"style": "pep8"}}} if is_sent else {}
+    argument = {"argument": {"name": "language", "value": "p"}}
+    assert request["params"] == {"ref": {"type": "ref/prompt", "name": "review"}, **argument, **context}
+    peer.answer(request, completion={"values": []})
+    completion = wait.result.completion
+    assert (completion.values, completion.total, completion.has_more) == ((), None, None)
+
+
+COUNT = {"name": "count", "inputSchema": {"type": "object"}, "outputSchema": {"type": "object", "required": ["n"]}}
+
+
+@pytest.mark.req("TOOL-14")
+@pytest.mark.parametrize(("structured", "is_wrong"), [({"n": 1}, False), ({}, True)])
+def test_client_checks_structured_content(structured: dict[str, Any], is_wrong: bool) -> None:
+    pytest.importorskip("jsonschema")
+    peer = played_client({"tools": {}}, check_results="raise")
+    wait = peer.start(peer.session.call_tool("count"))
+    peer.answer(peer.asked("tools/list"), tools=[COUNT])
+    peer.answer(peer.asked("tools/call"), content=[], structuredContent=structured)
+    if is_wrong:  # perhaps the tool has another schema by now, since no change of the list would be heard of
+        peer.answer(peer.asked("tools/list"), tools=[COUNT])
+    assert wait.state == ("failed" if is_wrong else "returned")
+    assert isinstance(wait.error, InvalidMessage) is is_wrong
+
+
+@pytest.mark.req("PROG-06")
+def test_progress_that_the_peer_does_not_read_is_replaced_by_the_newest() -> None:
+    server = Server("slow")
+
+    @server.tool
+    def work(ctx: Context) -> str:
+        for step in range(100):
+            ctx.progress(step, 100)
+        return "done"
+
+    peer = played_server(server, {})
+    peer.say({"id": 1, **CALL, "params": {"name": "work", "_meta": {"progressToken": "t"}}})
+    *reports, answer = peer.got()
+    assert [report["params"] for report in reports] == [{"progressToken": "t", "progress": 99, "total": 100}]
+    assert answer["result"]["content"] == [{"type": "text", "text": "done"}]
