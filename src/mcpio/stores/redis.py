@@ -24,6 +24,9 @@ with extra("redis", "mcpio.stores.redis"):
     import coredis
     import coredis.exceptions
 
+# The reference documents these names.
+__all__ = ["RedisChanges", "RedisStore"]
+
 # Every script takes the prefix of all keys. A task is a hash:
 #   record, payload   as the task machine gave them
 #   owner             the key of its owner's index, empty without an owner
