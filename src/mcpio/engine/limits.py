@@ -23,8 +23,8 @@ class Limits:
 
     message_bytes: int = 16 * MIB
     """Bytes of the longest message accepted. Beyond: answered with -32600, then the connection closes
-    (``message-too-large``), or continues with the next message if ``resync`` is set. Deployed peers use the same
-    default (SEC-10)."""
+    (``message-too-large``), or continues with the next message if ``resync`` is set; over HTTP the status is 413,
+    and the client's next request is served. Deployed peers use the same default (SEC-10)."""
     message_items: int = 20_000
     """Items of one message, in all its lists and mappings, that are decoded one by one: tools, prompts, resources,
     content blocks, icons, roots, questions and the like. Beyond: a request is refused with -32602, and a response fails
