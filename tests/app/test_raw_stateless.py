@@ -161,10 +161,11 @@ def test_client_keeps_a_result_for_its_params_only() -> None:
 @pytest.mark.req("CACHE-07", "MRTR-14")
 def test_client_keeps_no_result_of_a_call_with_answers() -> None:
     peer = stateless_client(elicitation=lambda _, __: ElicitResult("decline"))
-    wait = peer.start(peer.session.read_resource("a:1"))
-    wants(peer, peer.asked("resources/read"), inputRequests={"who": FORM})
-    completed(peer, peer.asked("resources/read"), ttl=60000, contents=contents("for one"))
-    assert wait.state == "returned"
+    for text in ("first", "second"):
+        wait = peer.start(peer.session.read_resource("a:1"))
+        wants(peer, peer.asked("resources/read"), inputRequests={"who": FORM})
+        completed(peer, peer.asked("resources/read"), ttl=60000, contents=contents(text))
+        assert wait.state == "returned"
     assert read(peer, answer="for all") == "for all"
     assert read(peer) == "for all"
 
