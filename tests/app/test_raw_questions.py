@@ -16,11 +16,15 @@ from mcpio.types import (
     CreateMessageResult,
     ElicitFormRequest,
     ElicitResult,
+    EmbeddedResource,
+    ImageContent,
     ModelHint,
     ModelPreferences,
+    ResourceLink,
     Root,
     SamplingMessage,
     TextContent,
+    TextResourceContents,
     UnknownSchema,
 )
 
@@ -104,6 +108,35 @@ def test_client_takes_the_contents_that_a_revision_allows_in_messages(
     peer.say({"id": "q", "method": "sampling/createMessage", "params": params})
     (answer,) = peer.got()
     assert answer.get("error", {}).get("code") == (None if is_taken else -32602)
+
+
+@pytest.mark.req("SAMP-04")
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        (TextContent("hi"), "yes"),
+        (ImageContent("aGk=", "image/png"), "yes"),
+        (ResourceLink(uri="file:///a", name="a"), "'show' failed"),
+        (EmbeddedResource(TextResourceContents("file:///a", "x")), "'show' failed"),
+    ],
+    ids=["text", "image", "link", "resource"],
+)
+def test_server_asks_a_model_by_no_resources(content: Any, text: str) -> None:
+    server = Server("showing")
+
+    @server.tool
+    async def show(ctx: Context) -> str:
+        found = await ctx.sample(CreateMessageRequest((SamplingMessage("user", content),), 10))
+        return str(getattr(found.content, "text", ""))
+
+    peer = played_server(server, {"sampling": {}})
+    peer.say({"id": 1, "method": "tools/call", "params": {"name": "show"}})
+    (message,) = peer.got()
+    if message.get("method") == "sampling/createMessage":
+        assert message["params"]["messages"][0]["content"]["type"] in ("text", "image")
+        peer.answer(message, **QUESTIONS["sampling"][2])
+        (message,) = peer.got()
+    assert message["result"]["content"][0]["text"].startswith(text)
 
 
 @pytest.mark.req("SAMP-03")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import attrs
 import pytest
 from rawpeer import INFO, Played
 from stateless import SERVER, meta
@@ -205,6 +206,11 @@ def test_refused_cursor_drops_the_pages_that_were_kept() -> None:
 # A server
 
 
+@attrs.frozen
+class Guest:
+    name: str
+
+
 def workshop() -> Server:
     server = Server(
         "workshop",
@@ -223,20 +229,36 @@ def workshop() -> Server:
     async def dig(ctx: Context) -> str:
         return "a hole"
 
-    server.tool(lambda: None, name="rest")
+    @server.tool(task_support="optional", becomes_task=True)
+    async def book(ctx: Context) -> str:
+        who = await ctx.elicit("Who?", Guest, key="who")
+        await ctx.become_task()
+        again = await ctx.elicit("Sure?", Guest, key="who again")
+        return f"{type(who).__name__} {type(again).__name__}"
+
     return server
 
 
-def answer_of(method: str, declared: dict[str, Any] | None = None, **params: Any) -> dict[str, Any]:
-    """Return the answer of the workshop to one request."""
+def stateless_server() -> Played[Any]:
     server = workshop()
     connection = server.connection()
-    peer: Played[Any] = Played(connection)
-    peer.session = server.session(connection, peer, None)
+    played: Played[Any] = Played(connection)
+    played.session = server.session(connection, played, None)
+    return played
+
+
+def asked_of(peer: Played[Any], method: str, declared: dict[str, Any] | None = None, **params: Any) -> dict[str, Any]:
+    """Return the answer of a server to one request."""
     peer.say({"id": "q", "method": method, "params": {**params, "_meta": meta(declared)}})
     (answer,) = peer.got()
     assert answer["id"] == "q"
+    peer.runtime.run()
     return answer
+
+
+def answer_of(method: str, declared: dict[str, Any] | None = None, **params: Any) -> dict[str, Any]:
+    """Return the answer of a new server to its first request."""
+    return asked_of(stateless_server(), method, declared, **params)
 
 
 @pytest.mark.req("XTASK-02", "EXT-02")
@@ -246,6 +268,22 @@ def test_tool_that_must_be_a_task_needs_a_client_that_declares_tasks() -> None:
     assert error["data"] == {"requiredCapabilities": {"extensions": {TASKS_EXTENSION: {}}}}
     created = answer_of("tools/call", {"extensions": {TASKS_EXTENSION: {}}}, name="dig")["result"]
     assert created["resultType"] == "task"
+
+
+@pytest.mark.req("XTASK-15")
+def test_questions_before_a_task_are_asked_by_the_call_and_later_ones_by_the_task() -> None:
+    peer = stateless_server()
+    declared: dict[str, Any] = {"elicitation": {"form": {}}, "extensions": {TASKS_EXTENSION: {}}}
+    asked = asked_of(peer, "tools/call", declared, name="book")["result"]
+    assert (asked["resultType"], list(asked["inputRequests"])) == ("input_required", ["who"])
+    answers = {"who": {"action": "accept", "content": {"name": "Ada"}}}
+    state = {name: asked[name] for name in ("requestState",) if name in asked}
+    created = asked_of(peer, "tools/call", declared, name="book", inputResponses=answers, **state)["result"]
+    assert (created["resultType"], created["status"]) == ("task", "working")
+    assert "inputRequests" not in created
+    task = asked_of(peer, "tasks/get", declared, taskId=created["taskId"])["result"]
+    assert task["status"] == "input_required"
+    assert [question["params"]["message"] for question in task["inputRequests"].values()] == ["Sure?"]
 
 
 @pytest.mark.req("CACHE-01", "CACHE-08")
