@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from mcpio.cli.arguments import Given, prepare, read_words, signature
+from mcpio.cli.arguments import Argument, prepare, read_words, signature
 from mcpio.cli.exit_status import Exit, Failure
 
 
 def _read(text: str, member: Any, **schema: Any) -> Any:
     """Return what one argument's text becomes."""
     whole = {"type": "object", "properties": {"x": member}, **schema}
-    return prepare(whole, [Given("x", text, is_json=False)], of="tool").arguments["x"]
+    return prepare(whole, [Argument("x", text, is_json=False)], of="tool").arguments["x"]
 
 
 def _refused(schema: dict[str, Any], *words: str) -> str:
@@ -135,7 +135,7 @@ def test_additional_property_converted_by_its_schema() -> None:
 def test_raw_json_bypasses_conversion() -> None:
     schema = {"properties": {"x": {"type": "string"}}}
     assert prepare(schema, read_words(["x:=5"]), of="tool").arguments == {"x": 5}
-    assert read_words(['x:={"a": 1}']) == [Given("x", '{"a": 1}', is_json=True)]
+    assert read_words(['x:={"a": 1}']) == [Argument("x", '{"a": 1}', is_json=True)]
 
 
 @pytest.mark.parametrize(

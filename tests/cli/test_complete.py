@@ -13,7 +13,7 @@ import pytest
 
 from mcpio.cli import complete, main
 from mcpio.cli.exit_status import Exit
-from mcpio.cli.targets import Place
+from mcpio.cli.targets import Directories
 
 SERVER = """
 from typing import Literal
@@ -72,8 +72,8 @@ def apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def _entered(work: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(work)
     monkeypatch.setenv("XDG_CACHE_HOME", str(work.parent / "cache"))
-    place = Place("linux", str(work.parent), str(work))
-    monkeypatch.setattr(Place, "here", classmethod(lambda cls: place))
+    directories = Directories("linux", str(work.parent), str(work))
+    monkeypatch.setattr(Directories, "here", classmethod(lambda cls: directories))
     monkeypatch.setattr(complete, "CACHED", 600)
     return work
 

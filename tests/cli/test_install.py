@@ -18,7 +18,7 @@ from mcpio.app import ServerEntry, ServersConfig
 from mcpio.cli import install, main
 from mcpio.cli import targets as hosts
 from mcpio.cli.exit_status import Exit
-from mcpio.cli.targets import HOSTS, Place
+from mcpio.cli.targets import HOSTS, Directories
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -49,8 +49,8 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
 
 def _on(system: str, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     app_data = str(home / "AppData/Roaming") if system == "win32" else ""
-    place = Place(system, str(home), str(home / "project"), app_data)
-    monkeypatch.setattr(Place, "here", classmethod(lambda cls: place))
+    directories = Directories(system, str(home), str(home / "project"), app_data)
+    monkeypatch.setattr(Directories, "here", classmethod(lambda cls: directories))
 
 
 def _program(home: Path, name: str, then: str = "exit 0") -> None:
@@ -462,8 +462,8 @@ def test_config_names_the_file_it_belongs_to(home: Home, capsys: pytest.CaptureF
     assert said.err == f"for {home}/.config/zed/settings.json or {home}/project/.zed/settings.json\n"
 
 
-def test_places_of_this_machine_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_directories_of_this_machine_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "conf"))
     monkeypatch.chdir(tmp_path)
-    assert Place.here().path("{home} {project} {config}") == f"{tmp_path} {tmp_path} {tmp_path}/conf"
+    assert Directories.here().path("{home} {project} {config}") == f"{tmp_path} {tmp_path} {tmp_path}/conf"

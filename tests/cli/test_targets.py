@@ -13,7 +13,7 @@ import pytest
 from mcpio.app import ServerEntry
 from mcpio.cli import main
 from mcpio.cli.exit_status import Exit, Failure
-from mcpio.cli.targets import Place, Target, resolve, where_else
+from mcpio.cli.targets import Directories, Target, resolve, where_else
 
 SERVER = '''
 import os
@@ -49,12 +49,12 @@ def _write(path: Path, servers: Mapping[str, Any], key: str = "mcpServers") -> N
     path.write_text(json.dumps({key: servers}))
 
 
-def _place(here: Path) -> Place:
-    return Place("linux", str(here.parent / "home"), str(here))
+def _directories(here: Path) -> Directories:
+    return Directories("linux", str(here.parent / "home"), str(here))
 
 
 def _resolve(text: str, here: Path, **environ: str) -> Target:
-    return resolve(text, environ, _place(here))
+    return resolve(text, environ, _directories(here))
 
 
 def _failure(text: str, here: Path, **environ: str) -> tuple[Exit, str]:
@@ -171,11 +171,11 @@ def test_mistaken_name_of_a_host_explained(text: str, status: Exit, part: str, h
 
 def test_missing_program_names_the_searched_directories(here: Path) -> None:
     _write(here.parent / "home/.cursor/mcp.json", {"kitchen": {"command": "bake"}})
-    place = _place(here)
-    assert where_else("oven-x", {"PATH": "/bin"}, place) == "; looked in PATH, which is /bin"
-    assert where_else("kitchen", {}, place).endswith(". A host has a server of that name: write @cursor/kitchen")
-    assert where_else("./oven", {}, place) == ""
-    assert "is called by a URL" in where_else("localhost:80", {}, place)
+    directories = _directories(here)
+    assert where_else("oven-x", {"PATH": "/bin"}, directories) == "; looked in PATH, which is /bin"
+    assert where_else("kitchen", {}, directories).endswith(". A host has a server of that name: write @cursor/kitchen")
+    assert where_else("./oven", {}, directories) == ""
+    assert "is called by a URL" in where_else("localhost:80", {}, directories)
 
 
 @pytest.mark.long

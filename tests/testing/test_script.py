@@ -15,16 +15,16 @@ from mcpio.testing.script import (
     EventIs,
     Flow,
     Handshake,
+    Location,
     Lost,
     NoEvent,
     PhaseIs,
-    Place,
     Step,
     Wire,
 )
 
 CLIENT, SERVER = Role.CLIENT, Role.SERVER
-PLACE = Place("script", 1)
+LOCATION = Location("script", 1)
 
 
 def test_script_parsed_into_setup_and_steps() -> None:
@@ -55,7 +55,7 @@ at 1
     assert server.options.strict_initialized
     assert server.options.custom_methods == {"x/y"}
     assert server.options.limits.message_bytes == 100
-    assert [str(step.place) for step in script.steps] == ["a.txt:8", "a.txt:10", "a.txt:12"]
+    assert [str(step.location) for step in script.steps] == ["a.txt:8", "a.txt:10", "a.txt:12"]
 
 
 def test_line_separators_within_json_end_no_line() -> None:
@@ -76,40 +76,40 @@ def test_script_read_from_a_file(tmp_path: Path) -> None:
     with pytest.raises(ScriptError, match=r"^ping.txt:2: expected the keyword of a step, not 'found'$"):
         read_script(path)
     path.write_text("lost\n", encoding="utf-8")
-    assert read_script(str(path)).steps == (Lost(Place("ping.txt", 1)),)
+    assert read_script(str(path)).steps == (Lost(Location("ping.txt", 1)),)
 
 
 @pytest.mark.parametrize(
     ("line", "step"),
     [
-        ("C> {id: 1, method: ping}", Wire(PLACE, CLIENT, None, {"jsonrpc": "2.0", "id": 1, "method": "ping"})),
-        ("S> {jsonrpc: 1, id: 1}", Wire(PLACE, SERVER, None, {"jsonrpc": 1, "id": 1})),
-        ("S> [1]", Wire(PLACE, SERVER, None, [1])),
-        ("S=> {id: 1, result: {}}", Wire(PLACE, SERVER, None, {"jsonrpc": "2.0", "id": 1, "result": {}}, True)),
-        ("C>> {id: é ", Wire(PLACE, CLIENT, "{id: é".encode(), None)),
-        ("C> end", Wire(PLACE, CLIENT, None, None)),
-        ("at 1.5", At(PLACE, 1.5)),
-        ("handshake", Handshake(PLACE)),
-        ("lost", Lost(PLACE)),
-        ("stall server", Flow(PLACE, SERVER, True)),
-        ("resume client", Flow(PLACE, CLIENT, False)),
-        ("client adopt", Act(PLACE, CLIENT, "adopt", (), {})),
-        ("client log_level null", Act(PLACE, CLIENT, "log_level", (None,), {})),
+        ("C> {id: 1, method: ping}", Wire(LOCATION, CLIENT, None, {"jsonrpc": "2.0", "id": 1, "method": "ping"})),
+        ("S> {jsonrpc: 1, id: 1}", Wire(LOCATION, SERVER, None, {"jsonrpc": 1, "id": 1})),
+        ("S> [1]", Wire(LOCATION, SERVER, None, [1])),
+        ("S=> {id: 1, result: {}}", Wire(LOCATION, SERVER, None, {"jsonrpc": "2.0", "id": 1, "result": {}}, True)),
+        ("C>> {id: é ", Wire(LOCATION, CLIENT, "{id: é".encode(), None)),
+        ("C> end", Wire(LOCATION, CLIENT, None, None)),
+        ("at 1.5", At(LOCATION, 1.5)),
+        ("handshake", Handshake(LOCATION)),
+        ("lost", Lost(LOCATION)),
+        ("stall server", Flow(LOCATION, SERVER, True)),
+        ("resume client", Flow(LOCATION, CLIENT, False)),
+        ("client adopt", Act(LOCATION, CLIENT, "adopt", (), {})),
+        ("client log_level null", Act(LOCATION, CLIENT, "log_level", (None,), {})),
         (
             "event client Answered method=ping error=null",
-            EventIs(PLACE, CLIENT, "Answered", {"method": "ping", "error": None}),
+            EventIs(LOCATION, CLIENT, "Answered", {"method": "ping", "error": None}),
         ),
-        ("no event server", NoEvent(PLACE, SERVER)),
-        ("deadline client 30", DeadlineIs(PLACE, CLIENT, 30)),
-        ("deadline server null", DeadlineIs(PLACE, SERVER, None)),
-        ("phase server closing", PhaseIs(PLACE, SERVER, Phase.CLOSING)),
-        ("client close", Act(PLACE, CLIENT, "close", (), {})),
-        ("client close grace=2", Act(PLACE, CLIENT, "close", (), {"grace": 2})),
-        ("client request ping", Act(PLACE, CLIENT, "request", ("ping",), {})),
-        ("client request ping cookie=a", Act(PLACE, CLIENT, "request", ("ping",), {"cookie": "a"})),
-        ("client request x {a: 1} idle=1", Act(PLACE, CLIENT, "request", ("x", {"a": 1}), {"idle": 1})),
-        ('server error "1" -1 no {}', Act(PLACE, SERVER, "error", ("1", -1, "no", {}), {})),
-        ("client abort\nrefused never mind", Act(PLACE, CLIENT, "abort", (), {}, "never mind")),
+        ("no event server", NoEvent(LOCATION, SERVER)),
+        ("deadline client 30", DeadlineIs(LOCATION, CLIENT, 30)),
+        ("deadline server null", DeadlineIs(LOCATION, SERVER, None)),
+        ("phase server closing", PhaseIs(LOCATION, SERVER, Phase.CLOSING)),
+        ("client close", Act(LOCATION, CLIENT, "close", (), {})),
+        ("client close grace=2", Act(LOCATION, CLIENT, "close", (), {"grace": 2})),
+        ("client request ping", Act(LOCATION, CLIENT, "request", ("ping",), {})),
+        ("client request ping cookie=a", Act(LOCATION, CLIENT, "request", ("ping",), {"cookie": "a"})),
+        ("client request x {a: 1} idle=1", Act(LOCATION, CLIENT, "request", ("x", {"a": 1}), {"idle": 1})),
+        ('server error "1" -1 no {}', Act(LOCATION, SERVER, "error", ("1", -1, "no", {}), {})),
+        ("client abort\nrefused never mind", Act(LOCATION, CLIENT, "abort", (), {}, "never mind")),
     ],
 )
 def test_line_parsed_into_a_step(line: str, step: Step) -> None:

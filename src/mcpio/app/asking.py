@@ -722,11 +722,11 @@ def root_of(target: str, roots: Iterable[Root]) -> Root | None:
     another scheme, one with a query, or one that encodes ``/`` or NUL. Paths with a drive letter are compared without
     regard to case.
     """
-    target_parts = _place(target) or ()
+    target_parts = _path_names(target) or ()
     best: Root | None = None
     depth = 0
     for root in roots:
-        parts = (_place(root.uri) if root.uri.startswith(_SCHEME) else None) or ()
+        parts = (_path_names(root.uri) if root.uri.startswith(_SCHEME) else None) or ()
         if len(parts) > depth and target_parts[: len(parts)] == parts:
             best, depth = root, len(parts)
     return best
@@ -764,7 +764,7 @@ _SCHEME: Final = "file://"
 _DRIVE: Final = re.compile(r"/?([A-Za-z]):(?=[/\\]|$)")
 
 
-def _place(target: str) -> tuple[str, ...] | None:
+def _path_names(target: str) -> tuple[str, ...] | None:
     """Return the host or drive of a path or URI, then the names on the way; ``None`` if it is not absolute."""
     host, path = "", target
     if target.startswith(_SCHEME):

@@ -246,7 +246,7 @@ class _Mirror:
     def add(self, key: str, entry: Any) -> None:
         public = self._public(key)
         copied = copy(entry)
-        copied.mount = _Place(self.mount, key)
+        copied.mount = _Origin(self.mount, key)
         changes: dict[str, Any] = {"execution": None} if hasattr(entry.description, "execution") else {}
         if public != key:
             changes["name"] = public
@@ -270,13 +270,13 @@ class _Mirror:
     def _has_copy(self, key: str) -> bool:
         # The server that it is mounted in may have removed it before, and offer another of that name.
         entry = self.target.entry(self._public(key))
-        return entry is not None and isinstance(entry.mount, _Place) and entry.mount.mount is self.mount
+        return entry is not None and isinstance(entry.mount, _Origin) and entry.mount.mount is self.mount
 
     def changed(self) -> None:
         self.target.changed()
 
 
-class _Place:
+class _Origin:
     """The origin of a copied entry: see ``registry.base.Mounted``."""
 
     __slots__ = ("_key", "mount")

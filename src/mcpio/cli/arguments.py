@@ -16,8 +16,8 @@ from mcpio.cli.exit_status import Exit, Failure, did_you_mean
 from mcpio.framing import json
 
 
-class Given(NamedTuple):
-    """One argument as given on the command line."""
+class Argument(NamedTuple):
+    """One argument of the command line."""
 
     name: str
     text: str
@@ -33,12 +33,12 @@ class Prepared:
     """Possible mistakes, for the user to judge."""
 
 
-def read_words(words: Iterable[str]) -> list[Given]:
+def read_words(words: Iterable[str]) -> list[Argument]:
     """Return the arguments that the words give.
 
     Raises Failure for a word that is not an argument or not valid text, and for a name given twice.
     """
-    arguments: dict[str, Given] = {}
+    arguments: dict[str, Argument] = {}
     for word in words:
         name, equals, text = encodable(word).partition("=")
         is_json = name.endswith(":")
@@ -49,7 +49,7 @@ def read_words(words: Iterable[str]) -> list[Given]:
             raise Failure(Exit.USAGE, f"{name!r} is given twice: write an array as JSON, such as {name}='[1, 2]'")
         if is_json:
             _parse(name, text)
-        arguments[name] = Given(name, text, is_json)
+        arguments[name] = Argument(name, text, is_json)
     return list(arguments.values())
 
 
@@ -64,7 +64,7 @@ def encodable(word: str) -> str:
     return word
 
 
-def prepare(schema: Mapping[str, Any], words: Sequence[Given], *, of: str) -> Prepared:
+def prepare(schema: Mapping[str, Any], words: Sequence[Argument], *, of: str) -> Prepared:
     """Convert arguments by the schema of ``of``. Raises Failure with every fault, not only the first."""
     members = _members(schema)
     arguments: dict[str, Any] = {}

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from mcpio.cli import targets
 from mcpio.cli.exit_status import Exit
-from mcpio.cli.targets import HOSTS, Place, known_servers, read_config
+from mcpio.cli.targets import HOSTS, Directories, known_servers, read_config
 
 _FOR_CACHE: Final = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_NOFOLLOW", 0)
 CACHED: Final = 60.0
@@ -175,7 +175,7 @@ def _targets(last: str) -> Iterator[str]:
         except (OSError, ValueError):
             return
     elif last.startswith("@"):
-        for file in known_servers(Place.here(), {})[0]:
+        for file in known_servers(Directories.here(), {})[0]:
             yield from (f"@{file.host.name}/{name}" for name in file.config)
 
 

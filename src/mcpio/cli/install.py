@@ -27,7 +27,7 @@ from mcpio.cli import targets as hosts
 from mcpio.cli.connect import add_env_option
 from mcpio.cli.exit_status import Exit, Failure, did_you_mean, failure_of
 from mcpio.cli.output import Console, is_terminal
-from mcpio.cli.targets import ConfigScope, Host, Place
+from mcpio.cli.targets import ConfigScope, Directories, Host
 from mcpio.errors import McpError
 from mcpio.trio import open_stdio, run_until_signalled
 
@@ -212,13 +212,13 @@ def run(options: argparse.Namespace) -> int:
     console = Console()
     if options.command == "config":
         return _config(options, console)
-    host, place = hosts.host_named(options.host), Place.here()
+    host, directories = hosts.host_named(options.host), Directories.here()
     scope: ConfigScope = options.scope or "user"
-    path = host.file(scope, place)
+    path = host.file(scope, directories)
     if path is None:
         raise Failure(Exit.USAGE, f"{host.title} has no file for a {scope}: leave out --scope {scope}")
     if scope == "project":
-        _check_unlinked(path, place.project)
+        _check_unlinked(path, directories.project)
     if options.uninstall:
         name = options.name or (_named_entry(options)[0] if options.server else "")
         if not name:
@@ -248,9 +248,9 @@ def _config(options: argparse.Namespace, console: Console) -> int:
     name, entry = _named_entry(options)
     console.exact(hosts.snippet(host, name, entry))
     if host is not None:
-        place = Place.here()
+        directories = Directories.here()
         scopes: tuple[ConfigScope, ...] = ("user", "project")
-        files = [file for scope in scopes if (file := host.file(scope, place))]
+        files = [file for scope in scopes if (file := host.file(scope, directories))]
         console.note(f"for {' or '.join(files)}")
     return Exit.DONE
 

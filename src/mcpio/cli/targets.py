@@ -89,7 +89,7 @@ ConfigScope = Literal["user", "project"]
 
 
 @attrs.frozen
-class Place:
+class Directories:
     """The directories in which programs keep files on this system."""
 
     system: str
@@ -103,8 +103,8 @@ class Place:
     """``$XDG_CONFIG_HOME``; empty for ``~/.config``."""
 
     @classmethod
-    def here(cls) -> Place:
-        """Return the places of this user on this machine."""
+    def here(cls) -> Directories:
+        """Return the directories of this user on this machine."""
         home, environ = os.path.expanduser("~"), os.environ
         return cls(sys.platform, home, os.getcwd(), environ.get("APPDATA", ""), environ.get("XDG_CONFIG_HOME", ""))
 
@@ -123,7 +123,7 @@ class Host:
     """As given on the command line."""
     title: str
     files: Mapping[ConfigScope, str | Mapping[str, str]]
-    """The file for each scope: a template of ``Place.path``, or one for each system (``""``: all others)."""
+    """The file for each scope: a template of ``Directories.path``, or one for each system (``""``: all others)."""
     key: str = "mcpServers"
     """The member of the file that holds the servers."""
     syntax: Literal["json", "toml", "yaml"] = "json"
@@ -142,12 +142,12 @@ class Host:
     after: str = ""
     """The user's next step."""
 
-    def file(self, scope: ConfigScope, place: Place) -> str | None:
+    def file(self, scope: ConfigScope, directories: Directories) -> str | None:
         """Return the path of the file for a scope, or ``None`` if the host has none."""
         path = self.files.get(scope)
         if isinstance(path, Mapping):
-            path = path.get(place.system, path.get(""))
-        return None if path is None else place.path(path)
+            path = path.get(directories.system, path.get(""))
+        return None if path is None else directories.path(path)
 
 
 HOSTS: Final[tuple[Host, ...]] = (
@@ -262,7 +262,7 @@ def read_config(path: str, environ: Mapping[str, str]) -> ServersConfig:
 
 
 @attrs.frozen
-class Known:
+class HostFile:
     """The servers that one file of a host has."""
 
     host: Host
@@ -270,25 +270,25 @@ class Known:
     config: ServersConfig
 
 
-def known_servers(place: Place, environ: Mapping[str, str]) -> tuple[list[Known], list[str]]:
+def known_servers(directories: Directories, environ: Mapping[str, str]) -> tuple[list[HostFile], list[str]]:
     """Return the entries in the files of all hosts, projects first, and the faults of unreadable files.
 
     A file without servers has nothing to add, and is no fault: Gemini's and Zed's hold all their settings.
     """
-    servers, faults = [], []
+    files, faults = [], []
     scopes: tuple[ConfigScope, ...] = ("project", "user")
     for host in HOSTS:
         for scope in scopes:
-            path = host.file(scope, place)
+            path = host.file(scope, directories)
             if path is None or host.syntax == "yaml" or not os.path.isfile(path):
                 continue
             try:
-                servers.append(Known(host, path, read_config(path, environ)))
+                files.append(HostFile(host, path, read_config(path, environ)))
             except NoServers:
                 pass
             except (OSError, ValueError) as error:
                 faults.append(str(error))
-    return servers, faults
+    return files, faults
 
 
 # Servers in a host's configuration file
@@ -409,12 +409,12 @@ class Target:
     """Whether the program gets this process's whole environment: one's own file does, as with ``mcpio serve``."""
 
 
-def resolve(text: str, environ: Mapping[str, str] = os.environ, place: Place | None = None) -> Target:
+def resolve(text: str, environ: Mapping[str, str] = os.environ, directories: Directories | None = None) -> Target:
     """Return the server that a word of the command line names. Raises Failure if there is none."""
     if text.startswith(URLS):
         return Target(text, ServerEntry(url=text))
     if text.startswith("@"):
-        return _in_hosts(text, environ, place or Place.here())
+        return _in_hosts(text, environ, directories or Directories.here())
     path, _ = _split(text)
     if path.endswith(".py") and _is_file(path):
         return Target(text, ServerEntry(command=serving(text)), inherit_env=True)
@@ -422,7 +422,7 @@ def resolve(text: str, environ: Mapping[str, str] = os.environ, place: Place | N
         return _in_file(text, environ)
     words = _command(text)
     if len(words) == 1 and words[0] != text:
-        return resolve(words[0], environ, place)  # quoted once more than necessary
+        return resolve(words[0], environ, directories)  # quoted once more than necessary
     return Target(text, ServerEntry(command=words))
 
 
@@ -488,14 +488,14 @@ def _in_file(text: str, environ: Mapping[str, str]) -> Target:
     return Target(text, _entry(config, name), name)
 
 
-def _in_hosts(text: str, environ: Mapping[str, str], place: Place) -> Target:
+def _in_hosts(text: str, environ: Mapping[str, str], directories: Directories) -> Target:
     """Return the server for ``@HOST/NAME`` or ``@NAME`` in the files of the hosts."""
     host, slash, name = text[1:].partition("/")
     if not slash or host not in _HOST_NAMES:
         host, name = "", text[1:]
     if not name:
         raise Failure(Exit.USAGE, f"{text!r} names no server: write @HOST/NAME or @NAME")
-    files, faults = known_servers(place, environ)
+    files, faults = known_servers(directories, environ)
     searched = [each for each in files if host in ("", each.host.name)]
     matches = [each for each in searched if name in each.config]
     if matches:
@@ -509,7 +509,7 @@ def _in_hosts(text: str, environ: Mapping[str, str], place: Place) -> Target:
     raise Failure(Exit.NOT_FOUND, _not_in_hosts(host, name, searched, faults))
 
 
-def _not_in_hosts(host: str, name: str, looked: list[Known], faults: list[str]) -> str:
+def _not_in_hosts(host: str, name: str, looked: list[HostFile], faults: list[str]) -> str:
     lines = [f"no server {name!r} in the configuration of {host or 'any host'}"]
     prefix, slash, _ = name.partition("/")
     if name in _HOST_NAMES:
@@ -538,13 +538,13 @@ def _command(text: str) -> tuple[str, ...]:
         raise Failure(Exit.USAGE, f"cannot split the server's command {text!r}: {error}") from error
 
 
-def where_else(program: str, environ: Mapping[str, str] = os.environ, place: Place | None = None) -> str:
+def where_else(program: str, environ: Mapping[str, str] = os.environ, directories: Directories | None = None) -> str:
     """Return an explanation of a missing program, with a guess at what the user meant; or an empty str."""
     if ":" in program:
         return ". A server that runs is called by a URL, such as http://localhost:8000/mcp or tcp://localhost:4000"
     if os.path.dirname(program) or shutil.which(program):
         return ""
-    files, _ = known_servers(place or Place.here(), environ)
+    files, _ = known_servers(directories or Directories.here(), environ)
     named = [f"@{each.host.name}/{program}" for each in files if program in each.config]
     looked = f"; looked in PATH, which is {environ.get('PATH', '')}"
     return looked + (f". A host has a server of that name: write {named[0]}" if named else "")

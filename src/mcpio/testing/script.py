@@ -254,7 +254,7 @@ class ScriptError(ValueError):
 
 
 @attrs.frozen
-class Place:
+class Location:
     """A line of a script."""
 
     file: str
@@ -268,7 +268,7 @@ class Place:
 class Wire:
     """One side sends exactly ``text``, or a message; with neither, it closes its end."""
 
-    place: Place
+    location: Location
     sender: Role
     text: bytes | None
     message: Any
@@ -280,7 +280,7 @@ class Wire:
 class Act:
     """An act of one side. ``refused`` is part of the error that it raises; ``None`` if it raises none."""
 
-    place: Place
+    location: Location
     role: Role
     verb: str
     arguments: tuple[Any, ...]
@@ -292,7 +292,7 @@ class Act:
 class EventIs:
     """The next event of a side, with expected members by path."""
 
-    place: Place
+    location: Location
     role: Role
     name: str
     members: dict[str, Any]
@@ -302,7 +302,7 @@ class EventIs:
 class NoEvent:
     """A side has no event."""
 
-    place: Place
+    location: Location
     role: Role
 
 
@@ -310,7 +310,7 @@ class NoEvent:
 class DeadlineIs:
     """The next deadline of a side; ``None`` for none."""
 
-    place: Place
+    location: Location
     role: Role
     time: float | None
 
@@ -319,7 +319,7 @@ class DeadlineIs:
 class PhaseIs:
     """The phase of a side."""
 
-    place: Place
+    location: Location
     role: Role
     phase: Phase
 
@@ -328,7 +328,7 @@ class PhaseIs:
 class At:
     """Advance the time."""
 
-    place: Place
+    location: Location
     time: float
 
 
@@ -336,7 +336,7 @@ class At:
 class Flow:
     """The network stops accepting the output of a side, or accepts it again."""
 
-    place: Place
+    location: Location
     role: Role
     stalled: bool
 
@@ -345,14 +345,14 @@ class Flow:
 class Handshake:
     """The usual handshake."""
 
-    place: Place
+    location: Location
 
 
 @attrs.frozen
 class Lost:
     """The channel breaks."""
 
-    place: Place
+    location: Location
 
 
 Step: TypeAlias = Wire | Act | EventIs | NoEvent | DeadlineIs | PhaseIs | At | Flow | Handshake | Lost
@@ -388,24 +388,24 @@ def parse_script(text: str, name: str = "script") -> Script:
     """Parse a script; ``name`` replaces the file name in errors. Raises ScriptError if it is malformed."""
     settings: dict[str, Reader] = {}
     steps: list[Step] = []
-    for place, line in _lines(text, name):
+    for location, line in _lines(text, name):
         try:
             setting, colon, rest = line.partition(":")
             if colon and setting in _SETTINGS and not steps:
                 settings[setting] = Reader(rest)
             else:
-                _add_step(steps, place, line)
+                _add_step(steps, location, line)
         except ValueError as error:
-            raise ScriptError(f"{place}: {error}") from None
+            raise ScriptError(f"{location}: {error}") from None
     try:
         return _script(name, settings, tuple(steps))
     except (TypeError, ValueError) as error:  # TypeError: an option of another type
         raise ScriptError(f"{name}: {error}") from None
 
 
-def _lines(text: str, name: str) -> Iterator[tuple[Place, str]]:
-    """Yield joined lines without comments and blank ones, each with its place."""
-    current: tuple[Place, str] | None = None
+def _lines(text: str, name: str) -> Iterator[tuple[Location, str]]:
+    """Yield joined lines without comments and blank ones, each with its location."""
+    current: tuple[Location, str] | None = None
     # str.splitlines would end lines at U+2028 and others too, which JSON may hold.
     for number, line in enumerate(text.split("\n"), 1):
         if line.startswith("#") or not line.strip():
@@ -415,7 +415,7 @@ def _lines(text: str, name: str) -> Iterator[tuple[Place, str]]:
             continue
         if current is not None:
             yield current
-        current = Place(name, number), line.strip()
+        current = Location(name, number), line.strip()
     if current is not None:
         yield current
 
@@ -515,7 +515,7 @@ ACTS: Final = {
 """The acts, by their names in a script."""
 
 
-def _add_step(steps: list[Step], place: Place, line: str) -> None:
+def _add_step(steps: list[Step], location: Location, line: str) -> None:
     keyword, _, rest = line.partition(" ")
     if keyword == "refused":
         if not steps or not isinstance(last := steps[-1], Act):
@@ -523,55 +523,55 @@ def _add_step(steps: list[Step], place: Place, line: str) -> None:
         steps[-1] = attrs.evolve(last, refused=rest)
         return
     reader = Reader(rest)
-    steps.append(_step(place, keyword, reader))
+    steps.append(_step(location, keyword, reader))
     reader.end()
 
 
-def _step(place: Place, keyword: str, reader: Reader) -> Step:
+def _step(location: Location, keyword: str, reader: Reader) -> Step:
     match keyword:
         case "C>" | "S>" | "C=>" | "S=>" | "C>>" | "S>>":
-            return _wire(place, keyword, reader)
+            return _wire(location, keyword, reader)
         case "client" | "server":
-            return _act(place, _ROLES[keyword], reader)
+            return _act(location, _ROLES[keyword], reader)
         case "event":
-            return EventIs(place, _role(reader), reader.word("the name of an event"), reader.options())
+            return EventIs(location, _role(reader), reader.word("the name of an event"), reader.options())
         case "no":
             if reader.word("event") != "event":
                 raise ValueError("expected event after no")
-            return NoEvent(place, _role(reader))
+            return NoEvent(location, _role(reader))
         case "deadline":
-            return DeadlineIs(place, _role(reader), _number(reader, or_null=True))
+            return DeadlineIs(location, _role(reader), _number(reader, or_null=True))
         case "phase":
-            return PhaseIs(place, _role(reader), Phase(reader.word("a phase")))
+            return PhaseIs(location, _role(reader), Phase(reader.word("a phase")))
         case "at":
-            return At(place, _number(reader) or 0.0)
+            return At(location, _number(reader) or 0.0)
         case "handshake":
-            return Handshake(place)
+            return Handshake(location)
         case "stall" | "resume":
-            return Flow(place, _role(reader), keyword == "stall")
+            return Flow(location, _role(reader), keyword == "stall")
         case "lost":
-            return Lost(place)
+            return Lost(location)
     raise ValueError(f"expected the keyword of a step, not {keyword!r:.100}")
 
 
-def _wire(place: Place, keyword: str, reader: Reader) -> Wire:
+def _wire(location: Location, keyword: str, reader: Reader) -> Wire:
     sender = Role.CLIENT if keyword[0] == "C" else Role.SERVER
     if keyword.endswith(">>"):
-        return Wire(place, sender, reader.take_rest().encode(), None)
+        return Wire(location, sender, reader.take_rest().encode(), None)
     if not reader.next_is("{") and not reader.next_is("["):
         if reader.word("a message or end") != "end":
             raise ValueError("expected a message in braces, or end")
-        return Wire(place, sender, None, None)
+        return Wire(location, sender, None, None)
     message = reader.value()
     if isinstance(message, dict) and "jsonrpc" not in message:
         message = {"jsonrpc": "2.0", **message}
     stateless = keyword.endswith("=>")
     if stateless and not (isinstance(message, dict) and message.keys() & {"method", "result"}):
         raise ValueError("expected a request or a result: nothing else has an envelope")
-    return Wire(place, sender, None, message, stateless)
+    return Wire(location, sender, None, message, stateless)
 
 
-def _act(place: Place, role: Role, reader: Reader) -> Act:
+def _act(location: Location, role: Role, reader: Reader) -> Act:
     verb = reader.word("what it does")
     usage = ACTS.get(verb)
     if usage is None:
@@ -586,7 +586,7 @@ def _act(place: Place, role: Role, reader: Reader) -> Act:
     for name in options:
         if name not in usage.options:
             raise ValueError(f"expected an option of {verb}, not {name!r:.100}")
-    return Act(place, role, verb, tuple(arguments), options)
+    return Act(location, role, verb, tuple(arguments), options)
 
 
 def _role(reader: Reader) -> Role:

@@ -29,10 +29,10 @@ from mcpio.testing.script import (
     EventIs,
     Flow,
     Handshake,
+    Location,
     Lost,
     NoEvent,
     PhaseIs,
-    Place,
     Script,
     ScriptError,
     Step,
@@ -121,17 +121,17 @@ class Player:
             case Wire():
                 self._wire(step)
             case At():
-                self._begin(step.place)
+                self._begin(step.location)
                 self._advance_to(step.time)
             case Handshake():
-                self._begin(step.place)
+                self._begin(step.location)
                 self._handshake(step)
             case Flow():
-                self._begin(step.place)
+                self._begin(step.location)
                 (self._stalled.add if step.stalled else self._stalled.discard)(step.role)
                 self._settle()
             case Lost():
-                self._begin(step.place)
+                self._begin(step.location)
                 for side in self._sides.values():
                     side.connection.connection_lost(None, self._now)
                 self._settle()
@@ -144,7 +144,7 @@ class Player:
     def _take_of(self, side: Side, step: Act | EventIs | NoEvent | DeadlineIs | PhaseIs) -> None:
         match step:
             case Act():
-                self._begin(step.place)
+                self._begin(step.location)
                 self._act(side, step)
             case EventIs():
                 self._expect_event(side, step)
@@ -153,29 +153,29 @@ class Player:
             case DeadlineIs():
                 due = side.connection.next_deadline()
                 if due != step.time:
-                    self._fail(step.place, f"the {side.role.value} wants to be woken at {due}, not {step.time}")
+                    self._fail(step.location, f"the {side.role.value} wants to be woken at {due}, not {step.time}")
             case PhaseIs():
                 phase = side.connection.phase
                 if phase is not step.phase:
-                    self._fail(step.place, f"the {side.role.value} is {phase.value}, not {step.phase.value}")
+                    self._fail(step.location, f"the {side.role.value} is {phase.value}, not {step.phase.value}")
             case _:
                 assert_never(step)
 
-    def _begin(self, place: Place) -> None:
+    def _begin(self, location: Location) -> None:
         """Check that the previous step left nothing unlisted, before the next one."""
-        self._check_quiet(str(place))
+        self._check_quiet(str(location))
         for side in self._sides.values():
             side.events.clear()
             side.listed = False
             if self._between is not None:
                 side.connection = self._between(side.connection, self._now)
 
-    def _check_quiet(self, place: str) -> None:
+    def _check_quiet(self, location: str) -> None:
         for side in self._sides.values():
             if side.sent:
-                self._fail(place, f"before this the {side.role.value} sent {_text(side.sent[0])}")
+                self._fail(location, f"before this the {side.role.value} sent {_text(side.sent[0])}")
             if side.listed and side.events:
-                self._fail(place, f"before this the {side.role.value} reported {_brief(side.events[0])}")
+                self._fail(location, f"before this the {side.role.value} reported {_brief(side.events[0])}")
 
     # Actions
 
@@ -186,22 +186,22 @@ class Player:
             perform(side, act, self._now)
         except (LocalProtocolError, NoBackChannel) as error:
             if act.refused is None or act.refused not in str(error):
-                self._fail(act.place, f"refused: {error}", error)
+                self._fail(act.location, f"refused: {error}", error)
             if before != _state(side.connection, self._now):
-                self._fail(act.place, "refused, but the state is another", error)
+                self._fail(act.location, "refused, but the state is another", error)
         else:
             if act.refused is not None:
-                self._fail(act.place, "this was not refused")
+                self._fail(act.location, "this was not refused")
         self._settle()
 
     def _handshake(self, step: Handshake) -> None:
         if self._revision.era is not Era.HANDSHAKE:
-            raise ScriptError(f"{step.place}: {self._revision} has no handshake: the client can adopt it")
+            raise ScriptError(f"{step.location}: {self._revision} has no handshake: the client can adopt it")
         for side in self._sides.values():
             if side.connection.phase is not Phase.NEW:
-                raise ScriptError(f"{step.place}: the conversation has begun already")
+                raise ScriptError(f"{step.location}: the conversation has begun already")
         if Role.CLIENT in self._sides:
-            self._open_as_client(self._sides[Role.CLIENT], step.place)
+            self._open_as_client(self._sides[Role.CLIENT], step.location)
         else:
             self._open_as_server(self._sides[Role.SERVER])
         self._settle()
@@ -209,10 +209,10 @@ class Player:
             side.sent.clear()
             side.events.clear()
             if side.connection.phase is not Phase.OPERATING:
-                self._fail(step.place, f"the {side.role.value} is {side.connection.phase.value} after the handshake")
+                self._fail(step.location, f"the {side.role.value} is {side.connection.phase.value} after the handshake")
 
-    def _open_as_client(self, client: Side, place: Place) -> None:
-        perform(client, Act(place, Role.CLIENT, "initialize", (), {}), self._now)
+    def _open_as_client(self, client: Side, location: Location) -> None:
+        perform(client, Act(location, Role.CLIENT, "initialize", (), {}), self._now)
         self._settle()
         if Role.SERVER not in self._sides:
             result = {
@@ -256,11 +256,11 @@ class Player:
             try:
                 step = attrs.evolve(step, message=self._enveloped(step.message))
             except (AttributeError, TypeError):
-                raise ScriptError(f"{step.place}: an envelope needs params or a result that is an object") from None
+                raise ScriptError(f"{step.location}: an envelope needs params or a result that is an object") from None
         if step.sender in self._sides:
             self._expect_sent(self._sides[step.sender], step)
             return
-        self._begin(step.place)
+        self._begin(step.location)
         (side,) = self._sides.values()
         if step.text is None and step.message is None:
             self._feed(side, None)
@@ -269,7 +269,7 @@ class Player:
         elif is_complete(step.message):
             self._feed(side, dumps(step.message) + b"\n")
         else:
-            raise ScriptError(f"{step.place}: a message that the script sends is written out in full")
+            raise ScriptError(f"{step.location}: a message that the script sends is written out in full")
         self._settle()
 
     def _enveloped(self, message: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -353,27 +353,27 @@ class Player:
 
     def _expect_sent(self, side: Side, step: Wire) -> None:
         if not side.sent:
-            self._fail(step.place, f"the {side.role.value} sent nothing")
+            self._fail(step.location, f"the {side.role.value} sent nothing")
         sent = side.sent.pop(0)
         fault = _difference(step, sent)
         if fault is not None:
-            self._fail(step.place, f"the {side.role.value} sent {_text(sent)}: {fault}")
+            self._fail(step.location, f"the {side.role.value} sent {_text(sent)}: {fault}")
 
     def _expect_event(self, side: Side, step: EventIs) -> None:
         side.listed = True
         if not side.events:
-            self._fail(step.place, f"the {side.role.value} reported nothing")
+            self._fail(step.location, f"the {side.role.value} reported nothing")
         event = side.events.pop(0)
         if type(event).__name__ != step.name:
-            self._fail(step.place, f"the {side.role.value} reported {_brief(event)}")
+            self._fail(step.location, f"the {side.role.value} reported {_brief(event)}")
         for path, pattern in step.members.items():
             fault = _member_fault(event, path, pattern)
             if fault is not None:
-                self._fail(step.place, f"{_brief(event)}: {fault}")
+                self._fail(step.location, f"{_brief(event)}: {fault}")
 
-    def _fail(self, place: Place | str, what: str, cause: BaseException | None = None) -> NoReturn:
+    def _fail(self, location: Location | str, what: str, cause: BaseException | None = None) -> NoReturn:
         before = "".join(f"\n    {line}" for line in self._log[-20:])
-        raise ScriptFailed(f"{place}: {what}\n  before it, latest last:{before}") from cause
+        raise ScriptFailed(f"{location}: {what}\n  before it, latest last:{before}") from cause
 
 
 _ARROWS = {Role.CLIENT: "C>", Role.SERVER: "S>"}
@@ -484,7 +484,7 @@ class Side:
         """Return the latest request of the other side with that wire id."""
         event = self._requests.get((type(wire_id), wire_id))
         if event is None:
-            raise ScriptError(f"{act.place}: no request with id {wire_id!r} came to the {self.role.value}")
+            raise ScriptError(f"{act.location}: no request with id {wire_id!r} came to the {self.role.value}")
         return event
 
     def keep(self, cookie: Any, id: OutgoingId) -> None:
@@ -497,7 +497,7 @@ class Side:
             return self._cookies[cookie]
         if type(cookie) is int:
             return OutgoingId(cookie)
-        raise ScriptError(f"{act.place}: the {self.role.value} sent no request with the cookie {cookie!r}")
+        raise ScriptError(f"{act.location}: the {self.role.value} sent no request with the cookie {cookie!r}")
 
 
 def perform(side: Side, act: Act, now: float) -> None:
@@ -505,7 +505,7 @@ def perform(side: Side, act: Act, now: float) -> None:
     try:
         _perform(side, act, now)
     except (InvalidMessage, TypeError) as error:  # TypeError: an argument of another type, such as a list for an id
-        raise ScriptError(f"{act.place}: {error}") from error
+        raise ScriptError(f"{act.location}: {error}") from error
 
 
 def _perform(side: Side, act: Act, now: float) -> None:

@@ -236,8 +236,8 @@ def mapping(key: Converter, item: Converter) -> Callable[[Any], dict[Any, Any]]:
         names_as_is, as_is, convert_item = key.as_is, item.as_is, item.convert
         for name, member in value.items():
             try:
-                known = name if type(name) in names_as_is else key.convert(name)
-                converted[known] = member if type(member) in as_is else convert_item(member)
+                new_name = name if type(name) in names_as_is else key.convert(name)
+                converted[new_name] = member if type(member) in as_is else convert_item(member)
             except Fault as fault:
                 fault.steps.append(name if isinstance(name, str) else shown(name))
                 raise
@@ -419,32 +419,32 @@ class _ByTag:
     Sets of converters are integers, with one bit for each.
     """
 
-    __slots__ = ("_converters", "_known", "_others")
+    __slots__ = ("_by_text", "_converters", "_others")
 
     def __init__(self, converters: tuple[Converter, ...]) -> None:
         self._converters = converters
         tags = [(name, tag) for converter in converters for name, tag in converter.tags.items()]
         # For each tag, the converters that take each text, and those that have no such tag and so take every text.
         self._others = {name: self._set(name not in each.tags for each in converters) for name, _ in tags}
-        self._known: dict[str, dict[Any, int]] = {name: {} for name in self._others}
+        self._by_text: dict[str, dict[Any, int]] = {name: {} for name in self._others}
         for name, tag in tags:
             for value in tag.schema.get("enum") or [tag.schema["const"]]:
-                self._known[name][value] = self._taking(name, value)
+                self._by_text[name][value] = self._taking(name, value)
 
     def fitting(self, value: dict[str, Any]) -> tuple[Converter, ...]:
         """Return the converters whose tags fit; all of them if none does."""
-        found = (1 << len(self._converters)) - 1
-        for name, known in self._known.items():
+        candidates = (1 << len(self._converters)) - 1
+        for name, by_text in self._by_text.items():
             if name in value:
                 tag = value[name]
                 if type(tag) is str:
-                    found &= known.get(tag, self._others[name])
+                    candidates &= by_text.get(tag, self._others[name])
                 else:
                     spend(len(self._converters))
-                    found &= self._taking(name, tag)
-        if found and not found & (found - 1):
-            return (self._converters[found.bit_length() - 1],)
-        return tuple(each for bit, each in enumerate(self._converters) if found >> bit & 1) or self._converters
+                    candidates &= self._taking(name, tag)
+        if candidates and not candidates & (candidates - 1):
+            return (self._converters[candidates.bit_length() - 1],)
+        return tuple(each for bit, each in enumerate(self._converters) if candidates >> bit & 1) or self._converters
 
     def _taking(self, name: str, value: Any) -> int:
         return self._set(name not in each.tags or _takes(each.tags[name], value) for each in self._converters)

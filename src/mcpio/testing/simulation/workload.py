@@ -43,12 +43,12 @@ def exercised_server(site: Site) -> Server:  # noqa: C901  one small function af
     options = Options(limits=limits)
     server = Server("exercised", "1", options=options, changes=site.bus(), tasks=tasks)
 
-    def said(token: str, ctx: Context) -> str:
+    def answer(token: str, ctx: Context) -> str:
         return f"{token} for {ctx.peer.principal}"
 
     @server.tool
     def echo(token: str, ctx: Context) -> str:
-        return said(token, ctx)
+        return answer(token, ctx)
 
     @server.tool
     async def work(token: str, steps: int, seconds: float, ctx: Context) -> str:
@@ -56,7 +56,7 @@ def exercised_server(site: Site) -> Server:  # noqa: C901  one small function af
             ctx.progress(step, steps, token)
             ctx.info({"act": token, "step": step})
             await ctx.sleep(seconds / steps)
-        return said(token, ctx)
+        return answer(token, ctx)
 
     @server.tool
     async def hang(token: str, ctx: Context) -> str:
@@ -78,13 +78,13 @@ def exercised_server(site: Site) -> Server:  # noqa: C901  one small function af
 
     @server.tool
     async def in_thread(token: str, ctx: Context) -> str:
-        return await ctx.run_in_thread(partial(said, token, ctx))
+        return await ctx.run_in_thread(partial(answer, token, ctx))
 
     @server.tool
     async def ask(token: str, ctx: Context) -> str:
         reply = await ctx.elicit("Who are you?", _Name, key=token)
         who = reply.value.name if isinstance(reply, Accepted) else "?"
-        return f"{said(token, ctx)} who is {who}"
+        return f"{answer(token, ctx)} who is {who}"
 
     @server.tool
     def touch(uri: str) -> str:
