@@ -12,7 +12,10 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import grimp
 import pytest
+from circles import CirclesAtRunTime
+from importlinter.configuration import configure
 from tree import modules, settings
 
 CONTRACTS = settings()["tool"]["importlinter"]["contracts"]
@@ -167,9 +170,31 @@ def test_linter_checks_every_part_below_the_drivers() -> None:
 
 
 def test_linter_checks_every_package_for_circles() -> None:
-    (checked,) = (contract["ancestors"] for contract in CONTRACTS if contract["type"] == "acyclic_siblings")
+    (checked,) = (contract["ancestors"] for contract in CONTRACTS if contract["type"] == "circles_at_run_time")
     assert set(checked) == {module for module in KNOWN if KNOWN[module].name == "__init__.py"}
     assert not settings()["tool"]["importlinter"]["exclude_type_checking_imports"]
+
+
+@pytest.mark.parametrize(
+    ("back", "kept"),
+    [
+        ("", True),
+        ("from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from planted.later import B", True),
+        ("from planted.later import B", False),
+        ("def f():\n    from planted.later import B", False),
+    ],
+)
+def test_only_imports_that_run_close_a_circle(
+    back: str, kept: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "planted"
+    package.mkdir()
+    for name, source in (("__init__", ""), ("earlier", back), ("later", "from planted import earlier")):
+        (package / f"{name}.py").write_text(source, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    configure()
+    contract = CirclesAtRunTime("", {"root_packages": ["planted"]}, {"ancestors": ["planted"]})
+    assert contract.check(grimp.build_graph("planted", cache_dir=None), verbose=False).kept is kept
 
 
 @pytest.mark.parametrize(
