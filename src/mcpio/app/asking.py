@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping
 from enum import EnumMeta
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Literal, Protocol, TypeAlias, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Literal, TypeAlias, TypeVar
 from urllib.parse import parse_qsl, unquote_to_bytes, urlsplit
 
 import attrs
@@ -55,7 +55,9 @@ from mcpio.types.features import CallToolRequest
 from mcpio.web_address import WebAddress, web_address
 
 if TYPE_CHECKING:
+    from mcpio.app.context import Context
     from mcpio.app.contracts import AskOptions
+    from mcpio.app.registry.tools import Tools
     from mcpio.revisions import Revision
     from mcpio.types.asking import (
         CreateMessageRequest,
@@ -592,27 +594,10 @@ Remember: TypeAlias = Callable[[str, Callable[[], Any]], Awaitable[Any]]
 """Calls a function by a name, unless that was done in an earlier round, and returns its result."""
 
 
-class SamplingScope(Protocol):
-    """The context of a request, as far as sampling needs it."""
-
-    def sample(self, request: CreateMessageRequest, **options: Unpack[AskOptions]) -> Awaitable[CreateMessageResult]:
-        """Ask the client's model."""
-
-
-class ToolSet(Protocol):
-    """Tools, as far as a model needs them."""
-
-    def page(self, cursor: str | None, size: int | None) -> Any:
-        """Return a page of their descriptions."""
-
-    def call(self, scope: Any, request: CallToolRequest) -> Any:
-        """Call one of them."""
-
-
 async def sample_with_tools(
-    scope: SamplingScope,
+    scope: Context,
     request: CreateMessageRequest,
-    tools: ToolSet,
+    tools: Tools,
     rounds: int,
     options: AskOptions,
     remember: Remember | None = None,
@@ -648,7 +633,7 @@ async def sample_with_tools(
         requests_sent += 1
 
 
-async def _use_tool(scope: SamplingScope, tools: ToolSet, use: ToolUseContent) -> ToolResultContent:
+async def _use_tool(scope: Context, tools: Tools, use: ToolUseContent) -> ToolResultContent:
     """Call a tool for the model. A failure becomes a result that tells the model."""
     try:
         result = tools.call(scope, CallToolRequest(use.name, use.input))

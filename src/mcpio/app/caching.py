@@ -16,7 +16,8 @@ from mcpio.revisions import REV_2026_07_28
 from mcpio.types.base import CacheableResult
 
 if TYPE_CHECKING:
-    from mcpio.app.contracts import CallNext, SentCall
+    from mcpio.app.client import OutgoingCall
+    from mcpio.app.contracts import CallNext
 
 CacheKey = tuple[str, bytes]
 """A method, and its params without ``_meta`` as JSON."""
@@ -149,7 +150,7 @@ class CachingLayer:
         self._own = ResultCache()
         self._shared = self._own if shared is None else shared
 
-    async def __call__(self, call: SentCall, request: Any, call_next: CallNext) -> Any:
+    async def __call__(self, call: OutgoingCall, request: Any, call_next: CallNext) -> Any:
         """Return a fresh result, or send the request and keep its result as long as that says."""
         method = call.method
         if not isinstance(request, METHODS[method].params_type) or carries_input(request):

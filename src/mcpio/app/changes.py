@@ -17,6 +17,7 @@ from mcpio.errors import ErrorCode, InvalidMessage, RequestError
 
 if TYPE_CHECKING:
     from mcpio.app.runtime import Driver
+    from mcpio.app.subscriptions import Subscription
     from mcpio.engine.limits import Limits
 
 __all__ = [
@@ -150,13 +151,6 @@ class Listener(Protocol):
         """Send a notification to the client, without waiting; return whether that was possible."""
 
 
-class StatelessListener(Listener, Protocol):
-    """The ``subscriptions/listen`` of a stateless client."""
-
-    def finish(self) -> None:
-        """Answer the request soon. The client may listen again, in another process too."""
-
-
 SLICE: Final = 100
 """Listeners to notify in one turn of the event loop: about a millisecond of work."""
 
@@ -170,9 +164,9 @@ class Audience:
         self._by_topic: dict[Hashable, dict[Listener, None]] = {}
         self._pending: dict[Hashable, dict[Listener, None]] = {}
         self._listens: Counter[Hashable] = Counter()
-        self._stateless: dict[StatelessListener, None] = {}
+        self._stateless: dict[Subscription, None] = {}
 
-    def enter(self, listener: StatelessListener, account: Hashable, limits: Limits) -> None:
+    def enter(self, listener: Subscription, account: Hashable, limits: Limits) -> None:
         """Count a ``subscriptions/listen`` of a client, until it leaves. Raises RequestError beyond the limits."""
         for reason, count, limit in (
             ("this client listens too often at once", self._listens.get(account, 0), limits.listeners),
@@ -184,7 +178,7 @@ class Audience:
         self._listens[account] += 1
         self._stateless[listener] = None
 
-    def leave(self, listener: StatelessListener, account: Hashable) -> None:
+    def leave(self, listener: Subscription, account: Hashable) -> None:
         """Count one less."""
         self._listens[account] -= 1
         del self._stateless[listener]

@@ -7,12 +7,11 @@ A stateless server cannot send requests. It answers ``tools/call``, ``prompts/ge
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Hashable, Mapping
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from collections.abc import Awaitable, Mapping
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
-from mcpio.app.contracts import ClientSession
 from mcpio.app.runtime import failure_of, is_awaitable, is_fault, settled
 from mcpio.codec import codec
 from mcpio.engine.payloads import method_to_send
@@ -23,11 +22,12 @@ from mcpio.revisions import REV_2026_07_28
 from mcpio.types.base import InputRequiredResult
 
 if TYPE_CHECKING:
-    from mcpio.app.contracts import CallNext, Handler, SentCall
+    from mcpio.app.client import Client, OutgoingCall
+    from mcpio.app.contracts import CallNext
     from mcpio.app.runtime import OneShot, Spawned
     from mcpio.types.base import InputRequest, InputResponse
 
-__all__ = ["ROUNDS", "AskedClient", "answers_to", "send_in_rounds"]
+__all__ = ["ROUNDS", "answers_to", "send_in_rounds"]
 
 ROUNDS: Final = 10
 """Default for how often one request is sent again with answers (MRTR-05)."""
@@ -38,19 +38,7 @@ LATEST: Final = 1.0
 """The most seconds before a request that only carries state is sent again."""
 
 
-class AskedClient(ClientSession, Protocol):
-    """A client, as far as its rounds need it."""
-
-    _answering: set[Round]
-    _new_scope: Callable[[Any, RequestReceived], Any]
-    _running: dict[Any, tuple[Any, Spawned]]
-
-    def _handler_for(self, event: RequestReceived) -> Handler: ...
-
-    def _forget_handler(self, key: Hashable) -> None: ...
-
-
-async def send_in_rounds(usual: int, call: SentCall, request: Any, call_next: CallNext) -> Any:
+async def send_in_rounds(usual: int, call: OutgoingCall, request: Any, call_next: CallNext) -> Any:
     """Send a request, answer the server's questions, and send it again until the result is complete.
 
     A client's layer, for at most ``usual`` rounds unless the caller said how many. With 0 an ``InputRequiredResult`` is
@@ -64,7 +52,7 @@ async def send_in_rounds(usual: int, call: SentCall, request: Any, call_next: Ca
         Exception: The exception of a callback, such as SamplingRejected. Nothing is sent then (MRTR-13).
 
     """
-    client: AskedClient = call.session
+    client: Client = call.session
     most = usual if call.rounds is None else call.rounds
     result = await call_next(request)
     pauses = 0
@@ -99,7 +87,7 @@ def _check(request: Any, result: InputRequiredResult) -> None:
         raise InvalidMessage("result", "'input_required' needs inputRequests or requestState")
 
 
-async def answers_to(client: AskedClient, questions: Mapping[str, InputRequest]) -> dict[str, InputResponse]:
+async def answers_to(client: Client, questions: Mapping[str, InputRequest]) -> dict[str, InputResponse]:
     """Return the answers to all questions by their keys. The callbacks run concurrently.
 
     Raises what a callback raises; the others are cancelled then. Raises RemoteProtocolError, and calls none, for more
@@ -121,7 +109,7 @@ async def answers_to(client: AskedClient, questions: Mapping[str, InputRequest])
     return answering.answers
 
 
-def _event(client: AskedClient, question: InputRequest) -> RequestReceived:
+def _event(client: Client, question: InputRequest) -> RequestReceived:
     """Return a question as the request that it would be in the handshake era."""
     method, params = method_of(question), codec(REV_2026_07_28).encode(question)
     peer = client.server
@@ -140,7 +128,7 @@ class Round:
     over: OneShot
     """Set when every callback has answered, or one has failed."""
 
-    def __init__(self, client: AskedClient, events: Mapping[str, RequestReceived]) -> None:
+    def __init__(self, client: Client, events: Mapping[str, RequestReceived]) -> None:
         self.answers = {}
         self.failure = None
         self.over = client.driver.runtime.one_shot()

@@ -31,7 +31,7 @@ from mcpio.types.features import ReadResourceRequest
 from mcpio.types.skills import GetSkillRequest, ListSkillsRequest, ListSkillsResult, ReadDirectoryRequest, SkillEntry
 
 if TYPE_CHECKING:
-    from mcpio.app.runtime import Driver
+    from mcpio.app.client import CallOptions, Client
 
 __all__ = ["MAX_SKILL_BYTES", "MAX_SKILL_FILES", "MemorySkillCache", "Skill", "SkillCache", "SkillFile", "list_skills"]
 
@@ -43,14 +43,6 @@ MAX_SKILL_DEPTH: Final = 32
 """The most names in the path of a file of a skill."""
 MAX_SKILL_BYTES: Final = 16 << 20
 """How many bytes of a skill are accepted, all files together (SKILL-27)."""
-
-
-class SkillClient(Protocol):
-    """A ``Client``, as far as skills need it."""
-
-    driver: Driver
-
-    def _call(self, request: Any, call: Any) -> Any: ...
 
 
 @attrs.frozen
@@ -119,7 +111,7 @@ class Skill:
     files: Mapping[str, SkillFile] | None
     """The files by their path in the skill, such as ``examples/email.md``; ``None`` if the content is dynamic."""
 
-    def __init__(self, client: SkillClient, entry: SkillEntry, cache: SkillCache) -> None:
+    def __init__(self, client: Client, entry: SkillEntry, cache: SkillCache) -> None:
         """Made by ``Client.skills`` and ``Client.skill``. Raises InvalidMessage for an entry that breaks the rules."""
         self.uri = entry.uri
         self.frontmatter = MappingProxyType(dict(entry.frontmatter))
@@ -192,8 +184,8 @@ class Skill:
 
     async def _fetch(self, uri: str, call: Mapping[str, Any]) -> bytes:
         """Return the bytes at a URI, as the server has them now."""
-        request = self._client._call(ReadResourceRequest(uri), {**call, "fresh": True})  # noqa: SLF001  as below
-        result = await request
+        options: Any = {**call, "fresh": True}
+        result = await self._client._call(ReadResourceRequest(uri), options)  # noqa: SLF001  as below
         if len(result.contents) != 1 or result.contents[0].uri != uri:
             raise SkillChanged(uri, "content", "the answer is not this one file")
         contents = result.contents[0]
@@ -207,7 +199,7 @@ class Skill:
         raise SkillChanged(uri, "content", "the content is neither text nor bytes")
 
 
-async def list_skills(client: SkillClient, cache: SkillCache, cursor: str | None, call: Mapping[str, Any]) -> SkillPage:
+async def list_skills(client: Client, cache: SkillCache, cursor: str | None, call: CallOptions) -> SkillPage:
     """Return a page of skills. Entries that break the rules are set aside with the malformed ones."""
     page: ListSkillsResult = await client._call(ListSkillsRequest(cursor), call)  # noqa: SLF001  a part of the client
     skills = []
@@ -224,7 +216,7 @@ async def list_skills(client: SkillClient, cache: SkillCache, cursor: str | None
     return SkillPage(tuple(skills), page.next_cursor, tuple(malformed), page)
 
 
-async def get_skill(client: SkillClient, cache: SkillCache, uri: str, call: Mapping[str, Any]) -> Skill:
+async def get_skill(client: Client, cache: SkillCache, uri: str, call: CallOptions) -> Skill:
     """Return the skill at a URI. Raises InvalidMessage if the server's entry breaks the rules, or is another's."""
     result = await client._call(GetSkillRequest(uri), call)  # noqa: SLF001  a part of the client
     if result.skill.uri != uri:
@@ -232,7 +224,7 @@ async def get_skill(client: SkillClient, cache: SkillCache, uri: str, call: Mapp
     return Skill(client, result.skill, cache)
 
 
-def directory_page(client: SkillClient, uri: str, call: Mapping[str, Any], cursor: str | None) -> Any:
+def directory_page(client: Client, uri: str, call: CallOptions, cursor: str | None) -> Any:
     """Return a page of the entries of a directory."""
     return client._call(ReadDirectoryRequest(uri, cursor), call)  # noqa: SLF001  a part of the client
 

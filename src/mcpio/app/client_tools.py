@@ -18,7 +18,8 @@ from mcpio.types.content import TextContent
 from mcpio.types.features import CallToolRequest, ListToolsResult, Tool
 
 if TYPE_CHECKING:
-    from mcpio.app.contracts import CallNext, SentCall
+    from mcpio.app.client import OutgoingCall
+    from mcpio.app.contracts import CallNext
     from mcpio.app.runtime import OneShot, Runtime
     from mcpio.app.schema.builder import Converter
     from mcpio.types.features import CallToolResult
@@ -227,7 +228,7 @@ class ToolHeaders:
         """Return the annotated arguments of a tool; none for a tool that was not listed."""
         return self._headers.get(name, ())
 
-    async def __call__(self, call: SentCall, request: Any, call_next: CallNext) -> Any:
+    async def __call__(self, call: OutgoingCall, request: Any, call_next: CallNext) -> Any:
         """Send the request. A call that is refused for its headers is sent again after a look at the list, once."""
         try:
             result = await call_next(request)

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine, Hashable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypedDict, TypeVar, get_args
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypedDict, get_args
 
 import attrs
 
 from mcpio._checks import called, is_amount
 from mcpio.app.runtime import check_nothing_waits
 from mcpio.auth.grant import Grant, format_scopes
-from mcpio.engine.connection import Connection
-from mcpio.engine.limits import DEFAULT, Default
+from mcpio.engine.limits import Default
 from mcpio.errors import InsufficientScope
 from mcpio.methods import method_of
 from mcpio.types.base import CacheScope
 
 if TYPE_CHECKING:
-    from mcpio.app.runtime import Driver
-    from mcpio.engine.client import ClientConnection
+    from mcpio.app.context import RequestScope
     from mcpio.engine.limits import Timeout
-    from mcpio.events import IncomingId, Peer, RequestContext, RequestReceived
 
 
 # ------------------------------------------------------------------------------------------------------- input required
@@ -114,11 +111,7 @@ def own_state(state: Any) -> Any:
 
 
 # ------------------------------------------------------------------------------------------------------------ contracts
-# Contracts between the modules of the application layer: callable types and protocols, no behaviour.
-# Sessions, scopes, tasks and servers refer to one another. Each of them depends on these few protocols and on modules
-# below its own, so no two modules import each other, not even for their types.
-
-T = TypeVar("T")
+# Contracts between the modules of the application layer: callable types, options and a protocol, no behaviour.
 
 Handler: TypeAlias = Callable[[Any, Any], Any]
 """Takes the scope and the typed request. Returns the typed result, or an awaitable of it."""
@@ -145,128 +138,6 @@ class AskOptions(TypedDict, total=False):
     """Whether the client answers by a task (2025-11-25), so that it can report its state; the call waits for the result
     all the same. A number is the time in seconds that the client is asked to keep the task. Raises
     ``LocalProtocolError`` if the client did not declare such tasks; the roots never are one."""
-
-
-class Requester(Protocol):
-    """A session, as far as it sends requests."""
-
-    @property
-    def connection(self) -> Connection:
-        """The engine."""
-
-    @property
-    def driver(self) -> Driver:
-        """The driver that carries the session."""
-
-    def request(
-        self,
-        request: Any,
-        *,
-        timeout: Timeout | float | None | Default = DEFAULT,
-        on_progress: ProgressCallback | None = None,
-        related_to: IncomingId | None = None,
-    ) -> Coroutine[Any, Any, Any]:
-        """Send a request and return its typed result."""
-
-
-class PeerSession(Requester, Protocol):
-    """A session, as far as tasks, snapshots and features need it."""
-
-    @property
-    def account(self) -> Hashable:
-        """The key that the peer's work is counted under."""
-
-    def notify(self, notification: Any, *, related_to: IncomingId | None = None) -> None:
-        """Send a notification."""
-
-
-class ClientSession(PeerSession, Protocol):
-    """A client, as its layers and listeners see it."""
-
-    @property
-    def connection(self) -> ClientConnection:
-        """The engine."""
-
-    @property
-    def server(self) -> Peer:
-        """The server, as it described itself."""
-
-
-class SentCall(Protocol):
-    """An ``OutgoingCall``, as the client's own layers see it."""
-
-    @property
-    def method(self) -> str:
-        """The method of the request."""
-
-    @property
-    def session(self) -> Any:
-        """The client."""
-
-    @property
-    def retry(self) -> bool | None:
-        """Whether the caller allows it to be sent again."""
-
-    @property
-    def fresh(self) -> bool | None:
-        """Whether the caller wants no cached result."""
-
-    @property
-    def rounds(self) -> int | None:
-        """How many rounds the caller allows; ``None`` if it did not say."""
-
-    def now(self) -> float:
-        """Return the time in seconds."""
-
-
-class HandlerScope(Protocol):
-    """The scope of a request, as far as what serves the request needs it."""
-
-    @property
-    def id(self) -> IncomingId:
-        """The id of the request on this side."""
-
-    @property
-    def method(self) -> str:
-        """The method of the request."""
-
-    @property
-    def session(self) -> PeerSession:
-        """The session that the request came in."""
-
-    @property
-    def account(self) -> Hashable:
-        """The key that the work of the request is counted under."""
-
-    @property
-    def thread_account(self) -> Hashable:
-        """The key that the threads of the request are counted under."""
-
-    @property
-    def cancelled(self) -> bool:
-        """Whether the peer no longer wants the answer."""
-
-    @property
-    def meta(self) -> Mapping[str, Any]:
-        """The ``_meta`` of the request."""
-
-    @property
-    def peer(self) -> RequestContext:
-        """The requester: its identity, its revision, and the capabilities that it declared."""
-
-    async def run_in_thread(self, function: Callable[[], T]) -> T:
-        """Run a blocking function in a thread."""
-
-    @property
-    def _event(self) -> RequestReceived: ...
-
-    def _abandon(self) -> None: ...
-
-    def _is_from_peer(self, error: BaseException) -> bool: ...
-
-    def _for_thread(self) -> Any: ...
-
-    def _report(self, message: str, error: BaseException | None) -> None: ...
 
 
 class RunningTask(Protocol):
@@ -347,7 +218,7 @@ class ScopeRules:
         """Require scopes for requests of a method, in addition to those of what it names."""
         self._methods[method] = checked_scopes(scopes)
 
-    def check(self, method: str, request: Any, principal: Any, scope: Callable[[], HandlerScope]) -> None:
+    def check(self, method: str, request: Any, principal: Any, scope: Callable[[], RequestScope]) -> None:
         """Raise InsufficientScope, with all scopes that a request needs, unless its principal has them.
 
         ``scope`` makes the scope of the request. What the request may not see needs no scopes: it does not exist.
@@ -361,7 +232,7 @@ class ScopeRules:
         require_scopes(principal, needed)
 
 
-def hidden_in(registry: Iterable[Any], scope: HandlerScope) -> frozenset[int]:
+def hidden_in(registry: Iterable[Any], scope: RequestScope) -> frozenset[int]:
     """Return the ids of the descriptions that are not listed for a request, by ``hide=`` or ``visible=``."""
     grant = grant_of(scope.peer.principal)
     granted = frozenset[str]() if grant is None else grant.scopes

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, Self, TypeAlias
 
 import attrs
 
-from mcpio.app.contracts import ClientSession
 from mcpio.app.runtime import Turns
 from mcpio.app.session import Waiter
 from mcpio.engine.limits import DEFAULT
@@ -43,7 +42,7 @@ from mcpio.types.features import (
 )
 
 if TYPE_CHECKING:
-    from mcpio.app.reconnection import SessionReconnector
+    from mcpio.app.client import Client
     from mcpio.app.runtime import OneShot, Spawned
     from mcpio.events import OutgoingId
 
@@ -115,29 +114,6 @@ def _is_offered(wanted: SubscriptionFilter, capabilities: Any) -> bool:
 Send: TypeAlias = "Callable[[], Awaitable[Any]]"
 
 
-class ListeningClient(ClientSession, Protocol):
-    """A client, as far as listening needs it."""
-
-    @property
-    def era(self) -> Era | None:
-        """The era of the server."""
-
-    def check_open(self) -> None:
-        """Raise NoBackChannel if the connection is closing or closed."""
-
-    _reconnector: SessionReconnector | None
-
-    def _known_changes(self) -> SessionChanges: ...
-
-    def _deliver(self, change: Change) -> None: ...
-
-    def _miss_changes(self) -> None: ...
-
-    def _doubt_tasks(self) -> None: ...
-
-    def _needs_task(self, id: str) -> bool: ...
-
-
 class Source(Protocol):
     """The source of changes, in one era."""
 
@@ -161,7 +137,7 @@ class Listening(AsyncIterator[Change]):
     """How it ended: ``"graceful"`` by the server, also at once where a stateless one reports nothing of it; ``"lost"``
     with the connection, ``"here"`` by ``close`` or the end of the block; ``None`` until then."""
 
-    def __init__(self, client: ListeningClient, wanted: SubscriptionFilter, *, keep: bool = False) -> None:
+    def __init__(self, client: Client, wanted: SubscriptionFilter, *, keep: bool = False) -> None:
         """For ``Client.listen``."""
         self.wanted = wanted
         self.honoured = SubscriptionFilter()
@@ -326,7 +302,7 @@ _FINAL: Final = (ErrorCode.INVALID_REQUEST, ErrorCode.METHOD_NOT_FOUND, ErrorCod
 class HandshakeSource:
     """Changes as a session reports them: unasked for lists, and after ``resources/subscribe`` for resources."""
 
-    def __init__(self, client: ListeningClient, listening: Listening) -> None:
+    def __init__(self, client: Client, listening: Listening) -> None:
         self._client = client
         self._changes = client._known_changes()
         self._listening = listening
@@ -421,7 +397,7 @@ class SessionChanges:
     one needs it no longer.
     """
 
-    def __init__(self, client: ListeningClient) -> None:
+    def __init__(self, client: Client) -> None:
         self._client = client
         self._sources: list[HandshakeSource] = []
         self._resources: dict[str, _Resource] = {}
@@ -546,7 +522,7 @@ class SessionChanges:
 class StatelessSource:
     """Changes as the answer to one ``subscriptions/listen``: the request runs as long as the subscription."""
 
-    def __init__(self, client: ListeningClient, listening: Listening) -> None:
+    def __init__(self, client: Client, listening: Listening) -> None:
         self._client = client
         self._listening = listening
         self._id: OutgoingId | None = None
@@ -623,7 +599,7 @@ class ManagedListening:
     so nothing is missed.
     """
 
-    def __init__(self, client: ListeningClient, *, has_callback: bool) -> None:
+    def __init__(self, client: Client, *, has_callback: bool) -> None:
         """``has_callback``: the program wants to know of changes of lists too."""
         self._client = client
         offered = client.server.capabilities

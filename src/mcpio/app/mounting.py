@@ -10,18 +10,17 @@ from copy import copy
 from difflib import get_close_matches
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 import attrs
 
 from mcpio.app.context import Context, MountedContext
 from mcpio.app.contracts import MountedStates
-from mcpio.app.server_session import ServedBy
 
 if TYPE_CHECKING:
     from mcpio.app.contracts import Handler
     from mcpio.app.registry.base import Registry
-    from mcpio.app.skills import Skills
+    from mcpio.app.server import Server
 
 
 # ------------------------------------------------------------------------------------------------------------ gathering
@@ -124,24 +123,13 @@ def _prefix(server: str) -> str:
 # Mounted servers: what one server offers, offered by another too, under a prefix.
 
 
-class MountingServer(ServedBy, Protocol):
-    """A ``Server``, as far as mounting needs it."""
-
-    lifespan: Callable[[Any], AbstractAsyncContextManager[Any]] | None
-    mounts: tuple[Mount, ...]
-
-    @property
-    def skills(self) -> Skills:
-        """Its skills."""
-
-
-S = TypeVar("S", bound=MountingServer)
+S = TypeVar("S", bound="Server")
 
 
 class Mount:
     """One server as a part of another: its entries are copied into the other's registries, now and later."""
 
-    def __init__(self, parent: MountingServer, server: MountingServer, prefix: str | None) -> None:
+    def __init__(self, parent: Server, server: Server, prefix: str | None) -> None:
         """Raise ValueError for a malformed prefix, and where the two would contain each other."""
         self.parent = parent
         self.server: Any = server
@@ -161,11 +149,11 @@ class Mount:
                 f"the server {server.info.name!r} contains {parent.info.name!r}: it cannot be mounted in it"
             )
         self._mirrors = (
-            _Mirror(self, server.tools, parent.tools, self._public),
-            _Mirror(self, server.prompts, parent.prompts, self._public),
-            _Mirror(self, server.resources.static, parent.resources.static, str),
-            _Mirror(self, server.resources.templates, parent.resources.templates, str),
-            _Mirror(self, server.skills.registry, parent.skills.registry, str),
+            Mirror(self, server.tools, parent.tools, self._public),
+            Mirror(self, server.prompts, parent.prompts, self._public),
+            Mirror(self, server.resources.static, parent.resources.static, str),
+            Mirror(self, server.resources.templates, parent.resources.templates, str),
+            Mirror(self, server.skills.registry, parent.skills.registry, str),
         )
 
     def begin(self) -> None:
@@ -207,8 +195,8 @@ class Mount:
         return handler(inner, request)
 
 
-class _Mirror:
-    """Keeps copies of one registry's entries in another: see ``registry.base.Mirror``."""
+class Mirror:
+    """Keeps copies of one registry's entries in another."""
 
     def __init__(
         self, mount: Mount, source: Registry[Any], target: Registry[Any], public: Callable[[str], str]
@@ -219,16 +207,19 @@ class _Mirror:
         self._public = public
 
     def begin(self) -> None:
+        """Copy all entries, and all that are added later."""
         for key, entry in self.source.entries():
             self.add(key, entry)
         self.source.mirrors += (self,)
 
     def end(self) -> None:
+        """Remove the copies."""
         self.source.mirrors = tuple(each for each in self.source.mirrors if each is not self)
         for key, _ in self.source.entries():
             self.remove(key)
 
     def check(self, key: str, entry: Any) -> None:
+        """Raise ValueError or TypeError if an entry cannot be added there."""
         execution = getattr(entry.description, "execution", None)
         server = self.mount.server.info.name
         if execution is not None and execution.task_support == "required":
@@ -244,9 +235,10 @@ class _Mirror:
         self.target.check_mirrors(public, entry)
 
     def add(self, key: str, entry: Any) -> None:
+        """Add an entry."""
         public = self._public(key)
         copied = copy(entry)
-        copied.mount = _Origin(self.mount, key)
+        copied.mount = Origin(self.mount, key)
         changes: dict[str, Any] = {"execution": None} if hasattr(entry.description, "execution") else {}
         if public != key:
             changes["name"] = public
@@ -260,24 +252,27 @@ class _Mirror:
         self.target.add(public, copied)
 
     def remove(self, key: str) -> None:
+        """Remove an entry."""
         if self._has_copy(key):
             self.target.remove(self._public(key))
 
     def enable(self, key: str, enabled: bool) -> None:
+        """Enable or disable an entry."""
         if self._has_copy(key):
             self.target.enable(self._public(key), enabled)
 
     def _has_copy(self, key: str) -> bool:
         # The server that it is mounted in may have removed it before, and offer another of that name.
         entry = self.target.entry(self._public(key))
-        return entry is not None and isinstance(entry.mount, _Origin) and entry.mount.mount is self.mount
+        return entry is not None and isinstance(entry.mount, Origin) and entry.mount.mount is self.mount
 
     def changed(self) -> None:
+        """Notify the clients that the list has changed."""
         self.target.changed()
 
 
-class _Origin:
-    """The origin of a copied entry: see ``registry.base.Mounted``."""
+class Origin:
+    """The origin of an entry that belongs to a mounted server."""
 
     __slots__ = ("_key", "mount")
 
@@ -312,7 +307,7 @@ def within(server: S) -> Iterator[S]:
 
 @asynccontextmanager
 async def mounted_lifespan(
-    own: Callable[[Any], AbstractAsyncContextManager[Any]] | None, server: MountingServer
+    own: Callable[[Any], AbstractAsyncContextManager[Any]] | None, server: Server
 ) -> AsyncIterator[MountedStates]:
     """Enter a server's own lifespan, and then those of the servers that are mounted in it, each once."""
     async with AsyncExitStack() as stack:
@@ -334,7 +329,7 @@ async def mounted_lifespan(
         yield MountedStates(state, states)
 
 
-def _own_lifespan(server: MountingServer) -> Callable[[Any], AbstractAsyncContextManager[Any]] | None:
+def _own_lifespan(server: Server) -> Callable[[Any], AbstractAsyncContextManager[Any]] | None:
     """Return a server's lifespan without those of the servers that are mounted in it, which may be mounted twice."""
     lifespan = server.lifespan
     if isinstance(lifespan, partial) and lifespan.func is mounted_lifespan:
@@ -348,6 +343,6 @@ def _renamed(part: Any, key: str) -> Any:
     return attrs.evolve(part, name=key) if hasattr(part, "name") else part
 
 
-def _is_visible(endpoint: Any, server: MountingServer, scope: Any) -> bool:
+def _is_visible(endpoint: Any, server: Server, scope: Any) -> bool:
     is_visible: bool = endpoint.is_visible(MountedContext(scope, server))
     return is_visible

@@ -10,11 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from enum import Enum, auto
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
-from mcpio.app.contracts import ClientSession
 from mcpio.app.runtime import BroadcastEvent, check_nothing_waits, checked_callback, failure_of
 from mcpio.engine.limits import DEFAULT, Default, Timeout
 from mcpio.engine.payloads import method_to_send
@@ -24,23 +23,10 @@ from mcpio.events import CloseReason
 from mcpio.methods import Kind
 from mcpio.types.features import EmptyResult, SetLevelRequest, SubscribeRequest, UnsubscribeRequest
 
-__all__ = ["Reconnectable", "SessionReconnector"]
+if TYPE_CHECKING:
+    from mcpio.app.client import Client
 
-
-class Reconnectable(ClientSession, Protocol):
-    """A client, as its reconnector sees it."""
-
-    async def initialize(self) -> None:
-        """Perform the handshake."""
-
-    def close(self, grace: float = 5.0) -> None:
-        """Close the connection."""
-
-    def _lose_session(self) -> None: ...
-
-    def _request_directly(self, request: Any) -> Coroutine[Any, Any, Any]: ...
-
-    def _restored_subscription(self, uri: str) -> None: ...
+__all__ = ["SessionReconnector"]
 
 
 class _State(Enum):
@@ -66,7 +52,7 @@ class SessionReconnector:
     requests.
     """
 
-    def __init__(self, client: Reconnectable, on_lost: Callable[[], None] | None) -> None:
+    def __init__(self, client: Client, on_lost: Callable[[], None] | None) -> None:
         """``on_lost`` is called for each lost session, before the next one begins."""
         self._client = client
         self._on_lost = checked_callback("on_session_lost", on_lost, "()")

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import attrs
 
 from mcpio._printable import shortened
-from mcpio.app.contracts import PeerSession
 from mcpio.app.runtime import failure_of
 from mcpio.app.schema.values import to_json
 from mcpio.engine.connection import Connection
@@ -37,6 +36,7 @@ from mcpio.types.features import CallToolResult, LoggingLevel, LoggingMessageNot
 
 if TYPE_CHECKING:
     from mcpio.app.runtime import Driver
+    from mcpio.app.server_session import ServerSession
     from mcpio.events import IncomingId, ProtocolViolated, RequestContext
     from mcpio.observe.tap import Redactor
 
@@ -351,21 +351,12 @@ def redact_secrets(session: Any, message: LoggingMessageNotification) -> Logging
     return message if data is message.data else attrs.evolve(message, data=data)
 
 
-class LoggingSession(PeerSession, Protocol):
-    """A server session, as far as its log messages need it."""
-
-    def _report(self, message: str, error: BaseException | None) -> None: ...
-
-    def tell(self, notification: Any, *, related_to: IncomingId | None = None) -> bool:
-        """Send a notification if the client can take it."""
-
-
 class LogOutlet:
     """Sends the log messages of one session."""
 
     __slots__ = ("_session", "_throttle")
 
-    def __init__(self, session: LoggingSession, rate: float) -> None:
+    def __init__(self, session: ServerSession, rate: float) -> None:
         self._session = session
         self._throttle = Throttle(rate, rate)
 

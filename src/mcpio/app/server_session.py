@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Hashable, Mapping
 from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
 
 from mcpio import types  # what belongs to one feature is loaded when a call needs it
 from mcpio._checks import is_scope
@@ -30,28 +30,18 @@ from mcpio.revisions import Era
 from mcpio.types.features import LOGGING_LEVELS, LoggingLevel, LoggingMessageNotification, at_least
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from mcpio.app.asking import RootList
-    from mcpio.app.changes import Audience
-    from mcpio.app.contracts import InputRequired, Middleware, ScopeRules
-    from mcpio.app.pagination import KeptPages
-    from mcpio.app.registry.base import RegisteredFunction
-    from mcpio.app.registry.prompts import Completions, Prompts
-    from mcpio.app.registry.resources import Resources
-    from mcpio.app.registry.tools import Tools
-    from mcpio.app.reporting import FaultReports, LogOutlet
-    from mcpio.app.rounds import Flow, RequestStates
-    from mcpio.app.runtime import Driver, ThreadPool
+    from mcpio.app.contracts import InputRequired
+    from mcpio.app.reporting import LogOutlet
+    from mcpio.app.rounds import Flow
+    from mcpio.app.runtime import Driver
+    from mcpio.app.server import Server
     from mcpio.app.tasks.receiver import TaskReceiver
-    from mcpio.engine.limits import Ledger
-    from mcpio.engine.options import Options
     from mcpio.engine.server import ServerConnection
     from mcpio.events import IncomingId
     from mcpio.types.base import InputRequiredResult
-    from mcpio.types.features import Implementation
 
-__all__ = ["LogFilter", "NotificationHandler", "ServedBy", "ServerSession", "checked_level"]
+__all__ = ["LogFilter", "NotificationHandler", "ServerSession", "checked_level"]
 
 LogFilter: TypeAlias = "Callable[[ServerSession, LoggingMessageNotification], LoggingMessageNotification | None]"
 """Takes an outgoing log message, and returns it, another in its place, or ``None`` to drop it (LOG-07). A plain
@@ -60,58 +50,11 @@ NotificationHandler: TypeAlias = "Callable[[ServerSession, Any], None]"
 """Takes the session and the typed notification; ``None`` for ``notifications/initialized``. A plain function."""
 
 
-class ServedBy(Protocol):
-    """The server of a session: a ``Server``, as its sessions and handlers see it."""
-
-    info: Implementation
-    log_level: LoggingLevel | None
-    log_filter: LogFilter | None
-    options: Options
-    tools: Tools
-    resources: Resources
-    prompts: Prompts
-    completions: Completions
-    handlers: dict[str, Handler]
-    notification_handlers: dict[str, NotificationHandler]
-    middlewares: tuple[Middleware, ...]
-    scope_rules: ScopeRules | None
-    tasks: Any
-    ledger: Ledger
-    fault_reports: FaultReports
-    thread_pool: ThreadPool
-    audience: Audience
-    _pages: KeptPages
-    undelivered: int
-
-    @property
-    def states(self) -> RequestStates:
-        """Seals the state of a call between its rounds."""
-
-    @property
-    def sessions(self) -> tuple[ServerSession, ...]:
-        """The sessions that are open now, the oldest first."""
-
-    def make_tools(self, functions: Iterable[Callable[..., Any]]) -> Tools:
-        """Return tools that are not offered to clients."""
-
-    def notify_resource_updated(self, uri: str, *, within: str | Iterable[str] = ()) -> int:
-        """Notify the subscribers of a resource that it changed."""
-
-    def notify_elicitation_complete(self, id: str) -> bool:
-        """Notify the client that its user has finished at a web address."""
-
-    def forget(self, session: ServerSession) -> None:
-        """Remove a session that has ended."""
-
-    def heed(self, endpoint: RegisteredFunction) -> None:
-        """Check requests for the scopes that a function needs."""
-
-
 class ServerSession(Session):
     """One client, as its server sees it."""
 
     connection: ServerConnection
-    server: ServedBy
+    server: Server
     """The ``Server``."""
     state: Any
     """The value that the server's ``lifespan`` yielded; ``None`` without one."""
@@ -134,7 +77,7 @@ class ServerSession(Session):
 
     def __init__(
         self,
-        server: ServedBy,
+        server: Server,
         connection: ServerConnection,
         driver: Driver,
         state: Any = None,

@@ -10,7 +10,7 @@ import base64
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import copy
 from functools import partial
-from typing import Any, Final, Protocol, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, Unpack
 from urllib.parse import quote
 
 import attrs
@@ -20,11 +20,10 @@ from mcpio.app.context import Context
 from mcpio.app.contracts import CacheHint, InputRequired, hidden_in
 from mcpio.app.file_access import OPENERS
 from mcpio.app.frontmatter import frontmatter_text, is_skill_name, yaml_package
-from mcpio.app.registry.base import Edition, Mounted, RegisteredFunction, Registry, UnsafePath, path_segments
+from mcpio.app.registry.base import Edition, RegisteredFunction, Registry, UnsafePath, path_segments
 from mcpio.app.registry.registration import AccessOptions, ResourceOptions, checked_uri, make_resource, restrict
 from mcpio.app.registry.resources import FunctionResource, not_found
 from mcpio.app.runtime import when_ready
-from mcpio.app.server_session import ServedBy
 from mcpio.errors import ErrorCode, RequestError
 from mcpio.types.content import BlobResourceContents, TextResourceContents
 from mcpio.types.features import Resource
@@ -37,6 +36,10 @@ from mcpio.types.skills import (
     ReadDirectoryResult,
     SkillEntry,
 )
+
+if TYPE_CHECKING:
+    from mcpio.app.mounting import Origin
+    from mcpio.app.server import Server
 
 __all__ = ["MOST_IN_PAGE", "FolderScan", "SharedFile", "SkillFault", "SkillFolder", "SkillTree", "Skills"]
 
@@ -117,16 +120,6 @@ class SkillFolder(Protocol):
         """Return the bytes of a file and their digest; ``None`` if there is no such file."""
 
 
-class SkillServer(ServedBy, Protocol):
-    """A ``Server``, as far as its skills need it."""
-
-    @property
-    def is_selective(self) -> bool:
-        """Whether what is listed depends on the request."""
-
-    def _adopt(self, endpoint: RegisteredFunction) -> None: ...
-
-
 class _ServedSkill:
     """An entry of the registry of skills. Copies in servers that it is mounted in share the tree."""
 
@@ -137,7 +130,7 @@ class _ServedSkill:
         self.endpoint = endpoint
         self.served_tree = served_tree
         self.enabled = True
-        self.mount: Mounted | None = None
+        self.mount: Origin | None = None
 
     @property
     def description(self) -> SkillEntry:
@@ -169,7 +162,7 @@ class Skills:
     registry: Registry[_ServedSkill]
     """The skills, by the URI of their ``SKILL.md``."""
 
-    def __init__(self, server: SkillServer, page_size: int | None, hints: Mapping[str, Any], edition: Edition) -> None:
+    def __init__(self, server: Server, page_size: int | None, hints: Mapping[str, Any], edition: Edition) -> None:
         self._server = server
         self._page_size = min(page_size or MOST_IN_PAGE, MOST_IN_PAGE)
         self._given_hints = hints

@@ -24,7 +24,7 @@ from mcpio.types.features import (
 
 if TYPE_CHECKING:
     from mcpio.app.runtime import Driver, OneShot
-    from mcpio.app.server_session import ServedBy
+    from mcpio.app.server import Server
     from mcpio.app.tasks.receiver import ToolTasks
     from mcpio.engine.limits import Limits
     from mcpio.types.features import ServerCapabilities
@@ -33,7 +33,7 @@ __all__ = ["Subscription", "honoured_of", "serve_listen"]
 
 
 def serve_listen(
-    scope: Any, request: SubscriptionsListenRequest, server: ServedBy
+    scope: Any, request: SubscriptionsListenRequest, server: Server
 ) -> Coroutine[Any, Any, SubscriptionsListenResult]:
     """Serve a listen request until the client, the connection or the server ends it, or the client's token expires.
 
@@ -57,7 +57,7 @@ def serve_listen(
 
 
 async def _listen_in_turns(
-    scope: Any, server: ServedBy, honoured: SubscriptionFilter, existing: _Existing
+    scope: Any, server: Server, honoured: SubscriptionFilter, existing: _Existing
 ) -> SubscriptionsListenResult:
     """Serve a request that names so much that other tasks get turns while it is looked up."""
     is_last = False
@@ -67,7 +67,7 @@ async def _listen_in_turns(
     return await _begun(scope, server, existing.added_to(honoured)).run()
 
 
-def _begun(scope: Any, server: ServedBy, honoured: SubscriptionFilter) -> Subscription:
+def _begun(scope: Any, server: Server, honoured: SubscriptionFilter) -> Subscription:
     """Return a subscription that is acknowledged, unless it has tasks to read first."""
     subscription = Subscription(scope, server, honoured)
     if not honoured.task_ids:
@@ -105,7 +105,7 @@ class Subscription:
     driver: Driver
     """The driver that carries its notifications."""
 
-    def __init__(self, scope: Any, server: ServedBy, honoured: SubscriptionFilter) -> None:
+    def __init__(self, scope: Any, server: Server, honoured: SubscriptionFilter) -> None:
         """Take a place among the listeners, until ``run`` has ended. Raises RequestError beyond the limits."""
         limits, session = server.options.limits, scope.session
         self.driver = session.driver
@@ -239,7 +239,7 @@ class Subscription:
             self._signal.set(None)
 
 
-def _may_watch(server: ServedBy, scope: Any, uri: str) -> bool:
+def _may_watch(server: Server, scope: Any, uri: str) -> bool:
     """Whether a resource exists for a client, and its token has the scopes that a subscription needs (AUTH-34)."""
     if server.resources.find(uri, scope) is None:
         return False
@@ -254,7 +254,7 @@ def _may_watch(server: ServedBy, scope: Any, uri: str) -> bool:
 class _Existing:
     """Those of the resources that a request names which exist for its client, looked up in steps of bounded work."""
 
-    def __init__(self, scope: Any, server: ServedBy, uris: tuple[str, ...] | None) -> None:
+    def __init__(self, scope: Any, server: Server, uris: tuple[str, ...] | None) -> None:
         self._scope = scope
         self._server = server
         self._is_wanted = uris is not None

@@ -25,7 +25,8 @@ from mcpio.types.features import CallToolRequest, CallToolResult
 
 if TYPE_CHECKING:
     from mcpio.app.changes import Changed
-    from mcpio.app.contracts import CallNext, Middleware, SentCall
+    from mcpio.app.client import OutgoingCall
+    from mcpio.app.contracts import CallNext, Middleware
 
 
 # ------------------------------------------------------------------------------------------------------------- limiting
@@ -514,7 +515,7 @@ class Retry:
         self.policy = required("policy", policy, Backoff)
         self.trust_annotations = trust_annotations
 
-    async def __call__(self, call: SentCall, request: Any, call_next: CallNext) -> Any:
+    async def __call__(self, call: OutgoingCall, request: Any, call_next: CallNext) -> Any:
         """Send the request, and repeat it as the policy says."""
         attempt = 0
         while True:
@@ -527,14 +528,14 @@ class Retry:
             await call.session.driver.runtime.sleep(delay)
             attempt += 1
 
-    async def _delay(self, call: SentCall, request: Any, attempt: int, error: McpError) -> float | None:
+    async def _delay(self, call: OutgoingCall, request: Any, attempt: int, error: McpError) -> float | None:
         chance = 0.0
         if self.policy.jitter:
             chance = int.from_bytes(call.session.driver.runtime.entropy(6), "big") / 2**48
         delay = self.policy.next_delay(attempt, error, chance=chance)
         return delay if delay is not None and await self._may_repeat(call, request, error) else None
 
-    async def _may_repeat(self, call: SentCall, request: Any, error: McpError) -> bool:
+    async def _may_repeat(self, call: OutgoingCall, request: Any, error: McpError) -> bool:
         if call.retry is not None:
             return call.retry
         if call.method in READING or (isinstance(error, RequestError) and error.is_closing()):
@@ -542,7 +543,7 @@ class Retry:
         return self.trust_annotations and isinstance(request, CallToolRequest) and await _is_harmless(call, request)
 
 
-async def _is_harmless(call: SentCall, request: CallToolRequest) -> bool:
+async def _is_harmless(call: OutgoingCall, request: CallToolRequest) -> bool:
     """Whether the server says that calling a tool twice has the effect of calling it once."""
     try:
         tool = await call.session.tool(request.name)

@@ -10,11 +10,10 @@ import types
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
-from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
 import attrs
 
-from mcpio.app.contracts import HandlerScope
 from mcpio.app.pagination import Page, page_of
 from mcpio.app.runtime import check_nothing_waits, failure_of, is_of_kind, without_partial
 from mcpio.app.schema.builder import SchemaBuilder
@@ -32,6 +31,10 @@ from mcpio.types.content import (
     TextResourceContents,
     UnknownContent,
 )
+
+if TYPE_CHECKING:
+    from mcpio.app.context import RequestScope
+    from mcpio.app.mounting import Mirror, Origin
 
 # ------------------------------------------------------------------------------------------------------------- function
 # A registered function: called in the loop's thread, in another thread, or as a coroutine.
@@ -56,7 +59,7 @@ class RegisteredFunction:
     """Whether to list the entry only for clients that have the scopes."""
     visible: Callable[[Any], bool] | None
     """Decides by a request's scope whether the entry exists for it; ``None`` if it exists for all."""
-    injection: Callable[[HandlerScope, dict[str, Any]], Any] | None
+    injection: Callable[[RequestScope, dict[str, Any]], Any] | None
     """Calls it with its dependencies too; ``None`` for a function without any."""
 
     def __init__(self, function: Callable[..., Any], *, blocking: bool, context: type) -> None:
@@ -83,7 +86,7 @@ class RegisteredFunction:
             raise TypeError(f"{self.function!r:.100} has no name of its own: give name=")
         return name
 
-    def is_visible(self, scope: HandlerScope) -> bool:
+    def is_visible(self, scope: RequestScope) -> bool:
         """Whether the entry exists for a request. If ``visible`` raises, it does not, and the exception is reported."""
         if self.visible is None:
             return True
@@ -95,11 +98,11 @@ class RegisteredFunction:
             return False
         return bool(result)
 
-    def inject(self, injection: Callable[[HandlerScope, dict[str, Any]], Any]) -> None:
+    def inject(self, injection: Callable[[RequestScope, dict[str, Any]], Any]) -> None:
         """Call the function by ``injection`` from now on, which takes the scope and the bound arguments."""
         self.injection, self.is_plain = injection, False
 
-    def call(self, scope: HandlerScope, keywords: dict[str, Any]) -> Any:
+    def call(self, scope: RequestScope, keywords: dict[str, Any]) -> Any:
         """Call the function with bound arguments. Returns its result, or an awaitable of it."""
         if self.injection is not None:
             return self.injection(scope, keywords)
@@ -170,7 +173,7 @@ class Offered(Protocol):
 
     enabled: bool
     """Whether it is offered at the moment."""
-    mount: Mounted | None
+    mount: Origin | None
     """The mounted server that it belongs to; ``None`` for an entry of the server's own."""
 
 
@@ -196,36 +199,6 @@ class Edition:
         self.number = 0
 
 
-class Mounted(Protocol):
-    """The origin of an entry that belongs to a mounted server."""
-
-    @property
-    def server(self) -> str:
-        """The name of the mounted server."""
-
-    def serve(self, scope: Any, request: Any) -> Any:
-        """Pass a request for the entry to the mounted server."""
-
-
-class Mirror(Protocol):
-    """Repeats the changes of a registry elsewhere: in the server that its server is mounted in."""
-
-    def check(self, key: str, entry: Any) -> None:
-        """Raise ValueError or TypeError if an entry cannot be added there."""
-
-    def add(self, key: str, entry: Any) -> None:
-        """Add an entry."""
-
-    def remove(self, key: str) -> None:
-        """Remove an entry."""
-
-    def enable(self, key: str, enabled: bool) -> None:
-        """Enable or disable an entry."""
-
-    def changed(self) -> None:
-        """Notify the clients that the list has changed."""
-
-
 class Entry:
     """An entry of a registry: a function, and the description of it that clients get."""
 
@@ -237,7 +210,7 @@ class Entry:
     """The description that clients get."""
     enabled: bool
     """Whether it is offered at the moment. Change it by ``enable`` and ``disable`` of its registry."""
-    mount: Mounted | None
+    mount: Origin | None
     """The mounted server that it belongs to; ``None`` for one of the server's own."""
 
     def __init__(self, endpoint: RegisteredFunction, description: Any) -> None:
@@ -320,7 +293,7 @@ class Registry(Generic[T]):
         """Hide an entry until ``enable``. Raises KeyError for an unknown key."""
         self.enable(key, False)
 
-    def find(self, key: str, scope: HandlerScope | None = None) -> T | None:
+    def find(self, key: str, scope: RequestScope | None = None) -> T | None:
         """Return the entry that is offered under a key, or ``None``; with ``scope`` as far as that request may see."""
         entry = self._entries.get(key)
         if entry is None or not entry.enabled:

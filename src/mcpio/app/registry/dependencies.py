@@ -7,13 +7,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from copy import copy
 from enum import Enum, auto
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
-from mcpio.app.contracts import HandlerScope
 from mcpio.app.registry.base import RegisteredFunction
 from mcpio.app.runtime import is_awaitable, is_of_kind, settled, without_partial
 from mcpio.app.schema.signature import injected_parameters, name_of
+
+if TYPE_CHECKING:
+    from mcpio.app.context import RequestScope
 
 __all__ = ["Injection", "Injector", "replacing"]
 
@@ -39,7 +41,7 @@ class _Step:
         self.context_parameter = context_parameter
         self.inputs = inputs
 
-    async def value(self, scope: HandlerScope, earlier: list[Any], stack: AsyncExitStack) -> Any:
+    async def value(self, scope: RequestScope, earlier: list[Any], stack: AsyncExitStack) -> Any:
         """Return the value of the dependency. Its cleanup, if any, goes on the exit stack."""
         keywords = {name: earlier[index] for name, index in self.inputs.items()}
         if self.context_parameter is not None:
@@ -104,7 +106,7 @@ class Injection:
         self.endpoint = endpoint
         self.plan = plan
 
-    async def call(self, scope: HandlerScope, keywords: dict[str, Any]) -> Any:
+    async def call(self, scope: RequestScope, keywords: dict[str, Any]) -> Any:
         """Call the dependencies and then the handler; close the dependencies, the last one first."""
         plan = self.plan
         stack: AsyncExitStack[bool] = AsyncExitStack()

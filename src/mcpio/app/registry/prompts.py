@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import attrs
 
 from mcpio import types  # the types of prompts are loaded when there is one
-from mcpio.app.contracts import HandlerScope, InputRequired
+from mcpio.app.contracts import InputRequired
 from mcpio.app.registry.base import Edition, Entry, InLoop, RegisteredFunction, Registry, block_of
 from mcpio.app.registry.resources import FunctionTemplate, Resources
 from mcpio.app.runtime import when_ready
@@ -16,6 +16,7 @@ from mcpio.errors import ErrorCode, InvalidMessage, RequestError
 from mcpio.types.content import EmbeddedResource
 
 if TYPE_CHECKING:
+    from mcpio.app.context import RequestScope
     from mcpio.types.features import (
         CompleteRequest,
         CompleteResult,
@@ -52,7 +53,7 @@ class Prompts(Registry[FunctionPrompt]):
     def __init__(self, changed: Callable[[], None], in_loop: InLoop, edition: Edition) -> None:
         super().__init__("prompt", changed, in_loop, edition)
 
-    def get(self, scope: HandlerScope, request: GetPromptRequest) -> Any:
+    def get(self, scope: RequestScope, request: GetPromptRequest) -> Any:
         """Serve ``prompts/get``. Unknown prompts and invalid arguments are protocol errors (PROM-05)."""
         prompt = self.find(request.name, scope)
         if prompt is None:
@@ -168,7 +169,7 @@ class Completions:
         _add(entry, f"resource template {template!r}", entry.template.variables, variable, endpoint)
         self._edition.number += 1
 
-    def complete(self, scope: HandlerScope, request: CompleteRequest) -> Any:
+    def complete(self, scope: RequestScope, request: CompleteRequest) -> Any:
         """Serve ``completion/complete``. An argument without a function has no suggestions.
 
         Raises RequestError if the prompt, template or resource does not exist (COMP-05).
@@ -184,7 +185,7 @@ class Completions:
         keywords = dict(zip(names, (request.argument.value, chosen), strict=False))
         return when_ready(endpoint.call(scope, keywords), lambda value: _completion_result(value, endpoint.binder.name))
 
-    def _owner(self, scope: HandlerScope, request: CompleteRequest) -> Completed | None:
+    def _owner(self, scope: RequestScope, request: CompleteRequest) -> Completed | None:
         """Return the prompt or template that a request names; ``None`` for a resource at one URI."""
         reference = request.ref
         if isinstance(reference, types.PromptReference):

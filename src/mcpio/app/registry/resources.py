@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
 from mcpio import types  # the types of resources are loaded when there is one
-from mcpio.app.contracts import CacheHint, HandlerScope, InputRequired
+from mcpio.app.contracts import CacheHint, InputRequired
 from mcpio.app.registry.base import Edition, Entry, InLoop, RegisteredFunction, Registry, json_text
 from mcpio.app.runtime import when_ready
 from mcpio.errors import ErrorCode, InvalidMessage, RequestError
@@ -18,6 +18,7 @@ from mcpio.revisions import REV_2026_07_28
 from mcpio.types.content import BlobResourceContents, TextResourceContents
 
 if TYPE_CHECKING:
+    from mcpio.app.context import RequestScope
     from mcpio.types.features import ReadResourceRequest, ReadResourceResult, Resource, ResourceTemplate
 
 
@@ -531,7 +532,7 @@ class Resources:
         self.static.changed()
 
     def find(
-        self, uri: str, scope: HandlerScope | None = None
+        self, uri: str, scope: RequestScope | None = None
     ) -> tuple[FunctionResource | FunctionTemplate, Mapping[str, str | list[str]]] | None:
         """Return the entry that reads a URI, and the values of the template's variables; ``None`` without one.
 
@@ -562,7 +563,7 @@ class Resources:
                     "takes the same URIs; register the narrower one first"
                 )
 
-    def read(self, scope: HandlerScope, request: ReadResourceRequest) -> Any:
+    def read(self, scope: RequestScope, request: ReadResourceRequest) -> Any:
         """Serve ``resources/read``."""
         uri = request.uri
         match = self.find(uri, scope)
@@ -587,7 +588,7 @@ class Resources:
         return when_ready(entry.endpoint.call(scope, keywords), result)
 
 
-def not_found(scope: HandlerScope, uri: str) -> RequestError:
+def not_found(scope: RequestScope, uri: str) -> RequestError:
     """Return the error for an unknown URI, in the peer's revision (RES-05)."""
     modern = scope.peer.revision >= REV_2026_07_28
     code = ErrorCode.INVALID_PARAMS if modern else ErrorCode.RESOURCE_NOT_FOUND

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from mcpio.app.contracts import HandlerScope, InputRequired
+from mcpio.app.contracts import InputRequired
 from mcpio.app.registry.base import (
     Entry,
     RegisteredFunction,
@@ -27,6 +27,7 @@ from mcpio.types.content import TextContent
 from mcpio.types.features import CallToolRequest, CallToolResult, Tool
 
 if TYPE_CHECKING:
+    from mcpio.app.context import RequestScope
     from mcpio.http.model import ParamHeader
 
 __all__ = ["FunctionTool", "Tools"]
@@ -141,7 +142,7 @@ class Tools(Registry[FunctionTool]):
         sees_arguments_only = tool.endpoint.injection is None and tool.endpoint.binder.context_parameter is None
         return sees_arguments_only and request.request_state is None and request.input_responses is None
 
-    def call(self, scope: HandlerScope, request: CallToolRequest) -> Any:
+    def call(self, scope: RequestScope, request: CallToolRequest) -> Any:
         """Serve ``tools/call``. A failure of the tool itself is a result, for the model (TOOL-10)."""
         tool = self._entries.get(request.name)
         if tool is not None and (not tool.enabled or tool.endpoint.visible is not None):
@@ -170,7 +171,7 @@ class Tools(Registry[FunctionTool]):
         except Exception as error:
             return self._failure(scope, tool, error)
 
-    async def _await(self, scope: HandlerScope, tool: FunctionTool, value: Any) -> CallToolResult | InputRequired:
+    async def _await(self, scope: RequestScope, tool: FunctionTool, value: Any) -> CallToolResult | InputRequired:
         try:
             return tool.result(await value)
         except Exception as error:
@@ -184,7 +185,7 @@ class Tools(Registry[FunctionTool]):
                 raise
             return self._failure(scope, tool, rest)
 
-    def _failure(self, scope: HandlerScope, tool: FunctionTool, error: Exception) -> CallToolResult:
+    def _failure(self, scope: RequestScope, tool: FunctionTool, error: Exception) -> CallToolResult:
         """Return the result that tells the model of a failure, or raise a protocol error."""
         failure = unwrap_group(error)
         is_for_model = isinstance(failure, CapabilityMissing) and scope.peer.era is Era.HANDSHAKE

@@ -99,9 +99,11 @@ from mcpio.types.tasks import (
 )
 
 if TYPE_CHECKING:
-    from mcpio.app.contracts import Handler, HandlerScope, PeerSession
+    from mcpio.app.context import RequestScope
+    from mcpio.app.contracts import Handler
     from mcpio.app.registry.tools import FunctionTool, Tools
     from mcpio.app.runtime import Spawned, ThreadPool
+    from mcpio.app.session import Session
     from mcpio.types.base import CustomRequest
 
 
@@ -169,7 +171,7 @@ def _members(task: Task) -> dict[str, Any]:
     }
 
 
-def _extension_params(scope: HandlerScope, request: Any, kind: type[Any]) -> Any:
+def _extension_params(scope: RequestScope, request: Any, kind: type[Any]) -> Any:
     """Return the params of a request. Raises RequestError for malformed ones, and CapabilityMissing (XTASK-12)."""
     check_takes_tasks(scope.peer.capabilities)
     try:
@@ -252,7 +254,7 @@ class TaskRun:
         id: str,
         owner: Owner,
         host: TaskHost,
-        session: PeerSession | None,
+        session: Session | None,
         token: int | str | None,
         state: Any,
         *,
@@ -266,12 +268,12 @@ class TaskRun:
         self.is_leased = True
         self.account: Hashable = account
         self.host: TaskHost = host
-        self.session: PeerSession | None = session
+        self.session: Session | None = session
         self.state: Any = state
         self.token: int | str | None = token
         self.handle: Spawned | None = None
-        self.scope: HandlerScope | None = None
-        self.waiting: list[HandlerScope] = []
+        self.scope: RequestScope | None = None
+        self.waiting: list[RequestScope] = []
         """The ``tasks/result`` requests that wait for this task."""
         self._receiver = receiver
         self._progress: float | None = None
@@ -322,7 +324,7 @@ class TaskRun:
         session.notify(notification, related_to=here[-1] if here else None)
         self._progress = progress
 
-    async def ask(self, way: Callable[[PeerSession], Callable[..., Any]], request: Any, **call: Any) -> Any:
+    async def ask(self, way: Callable[[Session], Callable[..., Any]], request: Any, **call: Any) -> Any:
         """Send a request to the requestor, once it waits for the result: earlier it cannot be reached (TASK-16).
 
         ``way`` returns the call that sends the request in a session. If the connection ends before the answer, the
@@ -378,7 +380,7 @@ class TaskRun:
         """Pass on the answer to an open question."""
         self._open[key].set(answer)
 
-    def join(self, scope: HandlerScope) -> None:
+    def join(self, scope: RequestScope) -> None:
         """Record that a ``tasks/result`` request waits: requests of the work may go to its session."""
         self.waiting.append(scope)
         # All of them: one waiting request carries any number of the task's own.
@@ -386,7 +388,7 @@ class TaskRun:
         for each in wanting:
             each.set(None)
 
-    def leave(self, scope: HandlerScope) -> None:
+    def leave(self, scope: RequestScope) -> None:
         """Record that the work no longer waits. Further calls do nothing."""
         self.waiting = [each for each in self.waiting if each is not scope]
 
@@ -398,7 +400,7 @@ class TaskRun:
         if self.handle is not None:
             self.handle.cancel()
 
-    async def _route(self) -> HandlerScope:
+    async def _route(self) -> RequestScope:
         while True:
             for scope in reversed(self.waiting):
                 if not scope.cancelled and not _is_ending(scope.session):
@@ -411,7 +413,7 @@ class TaskRun:
                 self._wanting = [each for each in self._wanting if each is not wanted]
 
 
-def _is_ending(session: PeerSession) -> bool:
+def _is_ending(session: Session) -> bool:
     return session.connection.phase in (Phase.CLOSING, Phase.CLOSED)
 
 
@@ -528,7 +530,7 @@ class TaskReceiver:
             report=self._report,
         )
         self._watchers: dict[str, list[Callable[[str], None]]] = {}
-        self._hosts: dict[TaskHost, tuple[Any, PeerSession | None]] = {}
+        self._hosts: dict[TaskHost, tuple[Any, Session | None]] = {}
         self._host: TaskHost | None = None
         self._runs: dict[str, TaskRun] = {}
         self._orphans: dict[str, TaskOrphaned] = {}
@@ -538,7 +540,7 @@ class TaskReceiver:
 
     # Where tasks run
 
-    def attach(self, host: TaskHost, state: Any = None, session: PeerSession | None = None) -> None:
+    def attach(self, host: TaskHost, state: Any = None, session: Session | None = None) -> None:
         """Run tasks at a host: those of one session at its driver, or without ``session`` those of all.
 
         ``state`` is the value that the lifespan around the host yielded.
@@ -599,14 +601,14 @@ class TaskReceiver:
 
     # Beginning
 
-    def wants_task(self, scope: HandlerScope, request: Any) -> bool:
+    def wants_task(self, scope: RequestScope, request: Any) -> bool:
         """Whether a request becomes a task: it asks for one, and this side declared that it takes them (TASK-03)."""
         if getattr(request, "task", None) is None:
             return False
         return declares(scope.session.connection.capabilities, METHODS[scope.method].task_capability)
 
     async def begin(
-        self, scope: HandlerScope, request: Any, work: Work, *, saved: Any = None, immediate: str | None = None
+        self, scope: RequestScope, request: Any, work: Work, *, saved: Any = None, immediate: str | None = None
     ) -> CreateTaskResult:
         """Turn a request into a task, and return the answer once the task is stored (TASK-09).
 
@@ -621,7 +623,7 @@ class TaskReceiver:
         return CreateTaskResult(task, meta=meta)
 
     async def _create(
-        self, scope: HandlerScope, request: Any, ttl: float | None, saved: Mapping[str, Any] | None
+        self, scope: RequestScope, request: Any, ttl: float | None, saved: Mapping[str, Any] | None
     ) -> tuple[TaskRun, Task]:
         """Turn a request into a task, once it is stored. Raises RequestError beyond the limits."""
         host, state, session = self._host_for(scope)
@@ -686,26 +688,26 @@ class TaskReceiver:
 
     # Requests about tasks. Related-task metadata on them is ignored: their parameter names the task (TASK-29).
 
-    async def _get(self, scope: HandlerScope, request: GetTaskRequest) -> GetTaskResult:
+    async def _get(self, scope: RequestScope, request: GetTaskRequest) -> GetTaskResult:
         return _flat(GetTaskResult, (await self.look(scope, request.task_id)).task)
 
-    async def _list(self, scope: HandlerScope, request: ListTasksRequest) -> ListTasksResult:
+    async def _list(self, scope: RequestScope, request: ListTasksRequest) -> ListTasksResult:
         tasks = await self._keeping.tasks_of(scope.session.driver.runtime, self._owner(scope))
         page = page_of("task", tasks, request.cursor, self._page_size)
         return ListTasksResult(tuple(page.items), page.next_cursor)
 
-    async def _cancel(self, scope: HandlerScope, request: CancelTaskRequest) -> CancelTaskResult:
+    async def _cancel(self, scope: RequestScope, request: CancelTaskRequest) -> CancelTaskResult:
         return _flat(CancelTaskResult, await self.cancel(scope, request.task_id))
 
-    async def cancel(self, scope: HandlerScope, id: str) -> Task:
+    async def cancel(self, scope: RequestScope, id: str) -> Task:
         """Cancel a task of the request's owner. Raises RequestError if it is unknown or has ended."""
         return await self._keeping.cancel(scope.session.driver.runtime, self._owner(scope), id)
 
-    async def look(self, scope: HandlerScope, id: str) -> TaskLook:
+    async def look(self, scope: RequestScope, id: str) -> TaskLook:
         """Return a task of the request's owner with its questions and its outcome. Raises RequestError without one."""
         return await self._keeping.look(scope.session.driver.runtime, self._owner(scope), id)
 
-    async def _result(self, scope: HandlerScope, request: GetTaskPayloadRequest) -> GetTaskPayloadResult:
+    async def _result(self, scope: RequestScope, request: GetTaskPayloadRequest) -> GetTaskPayloadResult:
         id, owner = request.task_id, self._owner(scope)
         candidate = self._runs.get(id)
         run = None if candidate is None or candidate.owner != owner else candidate
@@ -882,7 +884,7 @@ class TaskReceiver:
         else:
             self._start(run, *resumed)
 
-    def _host_for(self, scope: HandlerScope) -> tuple[TaskHost, Any, PeerSession]:
+    def _host_for(self, scope: RequestScope) -> tuple[TaskHost, Any, Session]:
         """Return the host for the task of a request, the state there, and the session of the request."""
         session = scope.session
         host = self._host or session.driver
@@ -890,10 +892,10 @@ class TaskReceiver:
             raise NoBackChannel("the session is over: no task can begin in it")
         return host, self._hosts[host][0], session
 
-    def _owner(self, scope: HandlerScope) -> Owner:
+    def _owner(self, scope: RequestScope) -> Owner:
         return self._bound(scope.peer.principal)
 
-    def _owner_of(self, session: PeerSession) -> Owner:
+    def _owner_of(self, session: Session) -> Owner:
         return self._bound(getattr(session.connection, "principal", None))
 
     def _bound(self, principal: Any) -> Owner:
@@ -932,7 +934,7 @@ def _flat(kind: Callable[..., T], task: Task) -> T:
     )
 
 
-def _token(scope: HandlerScope) -> int | str | None:
+def _token(scope: RequestScope) -> int | str | None:
     """Return the progress token of a request, ``None`` if it has none."""
     token: int | str | None = scope.meta.get(META_PROGRESS_TOKEN)
     return token
@@ -953,7 +955,7 @@ class ToolTasks(TaskReceiver):
         *,
         page_size: int | None,
         thread_pool: ThreadPool,
-        new_context: Callable[[TaskRun, Any, RequestReceived], HandlerScope],
+        new_context: Callable[[TaskRun, Any, RequestReceived], RequestScope],
         settle: Settle,
     ) -> None:
         """``call`` serves a plain tools/call; ``work`` runs one that was started as a task.
@@ -986,7 +988,7 @@ class ToolTasks(TaskReceiver):
         return any(_support(tool) != "forbidden" for tool in self._tools.everything())
 
     def _serve_in_era(
-        self, method: str, stateless: Handler, handshake: Handler | None, scope: HandlerScope, request: Any
+        self, method: str, stateless: Handler, handshake: Handler | None, scope: RequestScope, request: Any
     ) -> Any:
         """Serve a request about tasks by the handler of the client's era."""
         if scope.peer.era is Era.STATELESS:
@@ -997,7 +999,7 @@ class ToolTasks(TaskReceiver):
 
     # Stateless clients
 
-    def _call_stateless(self, scope: HandlerScope, request: CallToolRequest) -> Any:
+    def _call_stateless(self, scope: RequestScope, request: CallToolRequest) -> Any:
         """Serve ``tools/call``: as a task if the tool and the client want that (XTASK-01, XTASK-02).
 
         ``params.task`` is another revision's, and ignored (XTASK-12).
@@ -1024,18 +1026,18 @@ class ToolTasks(TaskReceiver):
                 raise
         return await self._as_task(scope, request, tool, must=True)
 
-    async def _as_task(self, scope: HandlerScope, request: CallToolRequest, tool: FunctionTool, *, must: bool) -> Any:
+    async def _as_task(self, scope: RequestScope, request: CallToolRequest, tool: FunctionTool, *, must: bool) -> Any:
         """Run the tool as a task. If it may be a plain call and ends soon, return its result instead."""
         answer = await self._begin_stateless(scope, request, tool, must=must)
         if isinstance(answer, CreatedTask):
             return answer
         return _STATELESS_CODEC.decode(result_of(answer), CallToolResult)
 
-    async def _get_stateless(self, scope: HandlerScope, request: CustomRequest) -> Mapping[str, Any]:
+    async def _get_stateless(self, scope: RequestScope, request: CustomRequest) -> Mapping[str, Any]:
         look = await self.look(scope, _extension_params(scope, request, TaskReference).task_id)
         return encode(_STATELESS_CODEC, DetailedTask(**_members_by_status(look)))
 
-    async def _update(self, scope: HandlerScope, request: CustomRequest) -> Mapping[str, Any]:
+    async def _update(self, scope: RequestScope, request: CustomRequest) -> Mapping[str, Any]:
         update = _extension_params(scope, request, TaskUpdate)
         look = await self.look(scope, update.task_id)
         for key, question in look.inputs.items():
@@ -1045,7 +1047,7 @@ class ToolTasks(TaskReceiver):
         await self._keeping.answer(runtime, self._owner(scope), update.task_id, update.input_responses)
         return {}
 
-    async def _cancel_stateless(self, scope: HandlerScope, request: CustomRequest) -> Mapping[str, Any]:
+    async def _cancel_stateless(self, scope: RequestScope, request: CustomRequest) -> Mapping[str, Any]:
         id = _extension_params(scope, request, TaskReference).task_id
         try:
             await self.cancel(scope, id)
@@ -1056,7 +1058,7 @@ class ToolTasks(TaskReceiver):
         return {}
 
     async def _begin_stateless(
-        self, scope: HandlerScope, request: CallToolRequest, tool: FunctionTool, *, must: bool
+        self, scope: RequestScope, request: CallToolRequest, tool: FunctionTool, *, must: bool
     ) -> CreatedTask | TaskOutcome:
         """Turn a stateless client's call into a task, and return it.
 
@@ -1092,7 +1094,7 @@ class ToolTasks(TaskReceiver):
         self._machine.withdraw(run.id)
         self._keeping.pump()
 
-    def _call(self, scope: HandlerScope, request: CallToolRequest) -> Any:
+    def _call(self, scope: RequestScope, request: CallToolRequest) -> Any:
         """Serve ``tools/call``: as a task if the request asks for one, otherwise as usual (TASK-07)."""
         if scope.peer.era is Era.STATELESS:
             return self._call_stateless(scope, request)
@@ -1152,7 +1154,7 @@ def _support(tool: Any) -> str:
     return "forbidden" if execution is None else execution.task_support or "forbidden"
 
 
-def _call_to_save(scope: HandlerScope) -> dict[str, Any]:
+def _call_to_save(scope: RequestScope) -> dict[str, Any]:
     """Return the data with which a call can run again, as JSON."""
     event = scope._event
     own = codec(event.context.revision)
@@ -1185,7 +1187,7 @@ class ClientTasks(TaskReceiver):
         thread_pool: ThreadPool,
         handlers: Mapping[str, Handler],
         wrap: Callable[[Handler], Handler],
-        new_scope: Callable[[TaskRun, PeerSession, RequestReceived], HandlerScope],
+        new_scope: Callable[[TaskRun, Session, RequestReceived], RequestScope],
     ) -> None:
         """``handlers`` serve requests that are not tasks; ``wrap`` puts middleware around the work of those that are.
 
@@ -1198,7 +1200,7 @@ class ClientTasks(TaskReceiver):
         self._wrap = wrap
         self._new_scope = new_scope
 
-    def _serve(self, handler: Handler, scope: HandlerScope, request: Any) -> Any:
+    def _serve(self, handler: Handler, scope: RequestScope, request: Any) -> Any:
         """Serve a request: as a task if it asks for one."""
         if not self.wants_task(scope, request):
             return handler(scope, request)

@@ -4,17 +4,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar
 from weakref import WeakSet
 
 import attrs
 
 from mcpio._checks import is_amount
 from mcpio.app.client_inputs import answers_to
-from mcpio.app.contracts import ClientSession, ProgressCallback, Requester
+from mcpio.app.contracts import ProgressCallback
 from mcpio.app.reporting import describe_request
 from mcpio.app.runtime import BroadcastEvent, checked_callback
 from mcpio.backoff import Backoff
@@ -59,6 +59,9 @@ from mcpio.types.tasks import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from mcpio.app.client import Client
+    from mcpio.app.listening import ManagedListening
+    from mcpio.app.tasks.calls import TaskCalls
     from mcpio.events import IncomingId
     from mcpio.types.base import InputRequest
 
@@ -72,24 +75,6 @@ R = TypeVar("R")
 
 StatusCallback: TypeAlias = Callable[[Task], None]
 """Takes a task in its new state. A plain function: its result is not awaited."""
-
-
-class TaskClient(ClientSession, Protocol):
-    """A client, as far as calls of tools as tasks need it."""
-
-    def request(
-        self,
-        request: Any,
-        *,
-        timeout: Timeout | float | None | Default = DEFAULT,
-        on_progress: ProgressCallback | None = None,
-        related_to: IncomingId | None = None,
-        retry: bool | None = None,
-    ) -> Coroutine[Any, Any, Any]:
-        """Send a request through the client's middleware."""
-
-    async def tool(self, name: str) -> Tool | None:
-        """Return a tool as the server describes it."""
 
 
 LONGEST_WAIT: Final = 86400.0
@@ -355,7 +340,7 @@ class _States(AsyncIterator[Task]):
 class Clock:
     """The time left to wait for a result."""
 
-    def __init__(self, handle: TaskHandle[Any], session: Requester, timeout: Timeout | float | None | Default) -> None:
+    def __init__(self, handle: TaskHandle[Any], session: TaskCalls, timeout: Timeout | float | None | Default) -> None:
         self._operation = handle.operation
         self._session = session
         self._limit: float | None
@@ -426,7 +411,7 @@ class TaskWatch:
 
     def __init__(
         self,
-        session: Requester,
+        session: TaskCalls,
         call_back: Callable[..., None],
         handle_type: Callable[[], type[TaskHandle[Any]]] = lambda: TaskHandle,
     ) -> None:
@@ -607,7 +592,7 @@ def _augmented(request: Any, ttl: float | None) -> Any:
 
 
 async def call_as_task(
-    client: TaskClient,
+    client: Client,
     request: CallToolRequest,
     task: bool | float | None,
     call: Any,
@@ -631,7 +616,7 @@ async def call_as_task(
     return result
 
 
-async def fault_in_task(client: TaskClient, request: Any) -> str | None:
+async def fault_in_task(client: Client, request: Any) -> str | None:
     """Return why a request must not be a task, or ``None``."""
     if not isinstance(request, CallToolRequest) or _unsupported(client):
         return None  # the engine reports what is wrong
@@ -643,19 +628,19 @@ async def fault_in_task(client: TaskClient, request: Any) -> str | None:
     return None
 
 
-async def _must_be_task(client: TaskClient, request: CallToolRequest) -> bool:
+async def _must_be_task(client: Client, request: CallToolRequest) -> bool:
     if _unsupported(client):
         return False
     tool = await client.tool(request.name)
     return tool is not None and _support(tool) == "required"
 
 
-def _is_stateless(session: Requester) -> bool:
+def _is_stateless(session: TaskCalls) -> bool:
     revision = session.connection.revision
     return revision is not None and revision.era is Era.STATELESS
 
 
-def _unsupported(client: TaskClient) -> bool:
+def _unsupported(client: Client) -> bool:
     connection = client.connection
     revision = connection.revision
     return revision is None or why_no_task(METHODS["tools/call"], revision, client.server.capabilities) is not None
@@ -695,19 +680,6 @@ async def to_the_end(
     if not isinstance(answer, CreatedTask):
         return answer
     return await follow(watch(), request, answer, None, related_to).result(timeout=timeout)
-
-
-class TaskReports(Protocol):
-    """The client's subscription, as far as tasks need it."""
-
-    async def follow_task(self, id: str) -> bool:
-        """Listen to a task too; return whether the server reports it."""
-
-    def reports_task(self, id: str) -> bool:
-        """Whether the server reports changes of a task at present."""
-
-    def leave_task(self, id: str) -> None:
-        """Listen to a task no longer."""
 
 
 class StatelessTaskHandle(TaskHandle[R]):
@@ -791,9 +763,9 @@ class StatelessTaskHandle(TaskHandle[R]):
     # The subscription
 
     @property
-    def _listening(self) -> TaskReports:
+    def _listening(self) -> ManagedListening:
         client: Any = self._watch.session
-        listening: TaskReports = client._managed()
+        listening: ManagedListening = client._managed()
         return listening
 
     @property
