@@ -155,10 +155,10 @@ _PARAMETERS: Final = (
 """Endings of the names of secret parameters, each a pattern of fixed width."""
 
 _PARAMETER: Final = "|".join(
-    f"(?<={last}=)(?:{'|'.join(f'(?<={name}=)' for name in _PARAMETERS if name[-1] == last)})"
-    for last in sorted({name[-1] for name in _PARAMETERS})
+    f"(?<={last}=)(?:{'|'.join(f'(?<={name}=)' for name in _PARAMETERS if name.endswith(last))})"
+    for last in sorted({"key" if name.endswith("key") else name[-1] for name in _PARAMETERS})
 )
-"""Matches behind the ``=`` of such a parameter. The last letter decides which of the names are tried."""
+"""Matches behind the ``=`` of such a parameter. Its last letters decide which of the names are tried."""
 
 SECRET_PATTERNS: Final = (
     # Most begin with what is found fast, and look back from there.
