@@ -1,10 +1,22 @@
 from __future__ import annotations
 
+from collections import UserList
 from typing import Any
 
 import pytest
 
-from mcpio.http.model import Body, Denied, End, HostPolicy, RequestHead, Reset, ResponseHead, header_fields
+from mcpio.http.model import (
+    Body,
+    Denied,
+    End,
+    HostPolicy,
+    RequestHead,
+    RequestItem,
+    Reset,
+    ResponseHead,
+    header_fields,
+    whole_request,
+)
 
 
 def test_items_are_values_and_each_names_its_exchange() -> None:
@@ -90,3 +102,16 @@ def test_items_take_what_adapters_have() -> None:
     assert [Body(1, data).data for data in kinds] == [b"x", b"x"]
     assert RequestHead((1, "a"), "GET", "/", [(b"a", b"b")], "me", HOST).headers == [(b"a", b"b")]
     assert Reset(1, OSError()).exchange == 1
+
+
+def test_request_that_came_in_one_read_is_taken_whole() -> None:
+    head, body, end = RequestHead(1, "POST", "/", ()), Body(1, b"x"), End(1)
+    assert whole_request([head, body, end]) == (head, b"x")
+    others: list[list[RequestItem]] = [[], [head, end], [head, body], [body, body, end], [head, body, body]]
+    for items in (*others, [body, head, end], [head, body, body, end]):
+        assert whole_request(items) is None
+
+
+def test_header_fields_may_be_any_sequence() -> None:
+    fields = UserList([(b"a", b"b")])
+    assert RequestHead(1, "GET", "/", fields).fields == {b"a": b"b"}

@@ -9,7 +9,7 @@ import pytest
 from mcpio.errors import ErrorCode, RequestError
 from mcpio.framing import jsonrpc
 from mcpio.framing.headers import encode_field
-from mcpio.http.model import check_mirrors, check_param_fields, era_of, param_headers
+from mcpio.http.model import check_mirrors, check_param_fields, era_of, mirrored_name, param_headers
 from mcpio.revisions import Era
 
 H, S = Era.HANDSHAKE, Era.STATELESS
@@ -178,3 +178,20 @@ def test_arguments_and_their_fields_are_compared(arguments: Any, fields: dict[st
 def test_field_given_twice_is_refused() -> None:
     with pytest.raises(RequestError, match="Mcp-Param-Text is there more than once"):
         check_param_fields(ANNOTATED, {"text": "a"}, [(b"mcp-param-text", b"a")] * 2)
+
+
+@pytest.mark.parametrize(
+    ("method", "params", "name"),
+    [
+        ("tools/call", {"name": "x", "uri": "u"}, "x"),
+        ("prompts/get", {"name": "x"}, "x"),
+        ("resources/read", {"name": "x", "uri": "u"}, "u"),
+        ("tasks/cancel", {"taskId": "t"}, "t"),
+        ("tools/call", {"name": 5}, None),
+        ("tools/call", {}, None),
+        ("tools/list", {"name": "x"}, None),
+    ],
+)
+@pytest.mark.req("HDR-02")
+def test_name_of_a_request_is_the_member_that_its_method_repeats(method: str, params: Any, name: str | None) -> None:
+    assert mirrored_name(method, params) == name

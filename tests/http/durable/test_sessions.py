@@ -327,6 +327,16 @@ def test_a_session_outlives_a_store_that_fails_for_a_while() -> None:
     assert (exchange.status, exchange.json["id"], len(site.machine.sessions)) == (200, 1, 1)
 
 
+def test_failed_write_is_due_before_the_later_deadlines_of_the_server() -> None:
+    site = KeptSite(options=HttpOptions(session_idle=1000))
+    session = site.open()
+    site.error = OSError("the disk is full")
+    site.call(session)
+    due = site.machine.next_deadline()
+    assert due is not None
+    assert due < 60
+
+
 BROKEN = b'{"format":1,"owner":null,"next_stream":1,"streams":[],"saved":{}}'
 
 

@@ -171,6 +171,27 @@ def test_waiting_call_has_nothing_to_send() -> None:
     assert site.machine.responses_to_send(site.name(response)) == []
 
 
+def test_waiting_call_holds_its_parameters_and_no_output() -> None:
+    site = Site(engine=TWO_ERAS)
+    _, id = logging_call(site)
+    held = engine_of(site).held_for(id)
+    assert (held.requests > 0, held.output, held.unwritten) == (True, 0, 0)
+
+
+def test_call_counts_less_and_reports_room_as_its_output_is_taken() -> None:
+    site = Site(engine=TWO_ERAS)
+    response, id = logging_call(site)
+    site.stall(response)
+    for _ in range(100):
+        log(site, id, LONG)
+    reported: list[int] = []
+    calls_of(site).on_room = lambda: reported.append(site.machine._ledger.total)
+    before = site.machine._ledger.total
+    site.machine.responses_to_send(site.name(response), 60_000)
+    assert len(reported) == 1
+    assert reported[0] < before - 50_000
+
+
 def test_answered_call_whose_client_leaves_is_not_cancelled() -> None:
     site = Site(engine=TWO_ERAS)
     response, id = logging_call(site)
@@ -244,6 +265,32 @@ def test_request_without_a_session_whose_client_left_runs_on_while_there_is_room
     for is_open in (True, False):
         site.call(None, mcp_protocol_version="2025-11-25")
         assert site.machine.is_open(alone) is is_open
+
+
+@pytest.mark.parametrize(("exchanges", "is_kept"), [(2, False), (3, True)])
+def test_running_calls_take_room_from_a_request_whose_client_left(exchanges: int, is_kept: bool) -> None:
+    site = Site(HttpOptions(sessions=False), limits=Limits(exchanges=exchanges), engine=TWO_ERAS)
+    response, _ = site.call(None, mcp_protocol_version="2025-11-25")
+    (alone,) = site.machine.sessions
+    site.reset(response)
+    logging_call(site)
+    assert site.machine.is_open(alone)
+    logging_call(site)
+    assert site.machine.is_open(alone) is is_kept
+
+
+def test_call_that_a_closing_server_refuses_ends_no_request_whose_client_left() -> None:
+    site, post = Site(HttpOptions(sessions=False), limits=Limits(exchanges=2), engine=TWO_ERAS), Post(name="x")
+    response, _ = site.call(None, mcp_protocol_version="2025-11-25")
+    (alone,) = site.machine.sessions
+    site.reset(response)
+    logging_call(site)
+    fields = {name.replace("-", "_"): value for name, value in post.fields.items()}
+    usual = {"content_type": "application/json", "accept": "application/json, text/event-stream"}
+    late = site.ask("POST", body=None, **usual, **fields)
+    site.machine.close(0.0)
+    site.complete(late, json.dumps(post.body).encode())
+    assert (late.status, site.machine.is_open(alone)) == (503, True)
 
 
 def test_events_of_calls_name_no_session() -> None:
@@ -462,3 +509,10 @@ def test_subscription_over_http_is_ended_by_its_server() -> None:
     alone.wire.run()
     first, last = exchange.new_messages()
     assert (first["method"], last["id"], exchange.is_over) == ("notifications/subscriptions/acknowledged", 7, True)
+
+
+def test_subscription_is_a_stream_where_answers_are_json() -> None:
+    alone = Alone(server_of(), answers="json")
+    exchange = alone.post(Post("subscriptions/listen", notifications={"toolsListChanged": True}))
+    assert exchange.headers["content-type"] == "text/event-stream"
+    assert [message["method"] for message in exchange.new_messages()] == ["notifications/subscriptions/acknowledged"]

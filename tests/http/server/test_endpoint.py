@@ -277,6 +277,18 @@ def test_answer_that_comes_twice_gets_202_and_is_ignored() -> None:
     assert site.post({**answer, "id": 99}, session).status == 400
 
 
+def test_answered_request_of_a_server_leaves_no_deadline() -> None:
+    site = Site(HttpOptions(session_idle=None, keep_alive=None, resume_within=None))
+    session = site.open()
+    listening = site.listen(session)
+    site.session().connection.send_request(PingRequest(), now=0.0, timeout=5)
+    site.touch(site.session())
+    assert site.machine.next_deadline() == 5
+    (ping,) = listening.new_messages()
+    assert site.post({"jsonrpc": "2.0", "id": ping["id"], "result": {}}, session).status == 202
+    assert site.machine.next_deadline() is None
+
+
 @pytest.mark.req("HTTP-09")
 def test_notifications_and_responses_get_202() -> None:
     site = Site()

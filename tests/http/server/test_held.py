@@ -13,9 +13,9 @@ from keptsite import KeptSite
 from mcpio.engine.limits import Ledger, Limits
 from mcpio.engine.options import Options
 from mcpio.events import CancelReceived, CloseReason, ConnectionClosed, MessageIgnored, RequestReceived
-from mcpio.http.model import Body, HttpOptions, Reset, ResponseHead
+from mcpio.http.model import Body, HttpOptions, RequestHead, Reset, ResponseHead
 from mcpio.http.server import HttpServer
-from mcpio.http.sessions import SESSION_COST, HttpSession
+from mcpio.http.sessions import EXCHANGE_COST, SESSION_COST, HttpSession
 from mcpio.revisions import REV_2025_11_25
 from mcpio.types import CallToolResult, TextContent
 
@@ -95,6 +95,20 @@ def test_large_event_is_pulled_in_pieces() -> None:
         pieces += 1
     assert (pieces, exchange.is_over) == (11, True)
     assert said(exchange.new_messages()) == [1, "answer"]
+
+
+def test_pull_takes_no_more_of_a_stream_than_there_is_room_for_beside_what_waits() -> None:
+    site = Site(HttpOptions(keep_alive=15))
+    session = site.open()
+    exchange, event = asked(site, session)
+    progress(site, event, 1)
+    site.stall(exchange)
+    site.advance(16)
+    progress(site, event, 2)
+    name = site.name(exchange)
+    comment, piece = site.machine.responses_to_send(name, 10)
+    assert [len(item.data) for item in (comment, piece) if isinstance(item, Body)] == [3, 7]
+    assert site.machine._exchanges[name].size == 0
 
 
 def test_requests_wait_while_answers_are_unread() -> None:
@@ -371,6 +385,28 @@ def test_fields_of_a_request_of_an_open_version_count_until_its_body_is_there() 
     assert ledger_of(site).total == before
 
 
+@pytest.mark.parametrize(("method", "version"), [("POST", "2025-11-25"), ("GET", "2025-11-25"), ("GET", None)])
+def test_fields_of_a_request_that_is_of_a_session_by_its_head_are_not_held(method: str, version: str | None) -> None:
+    machine = Site().machine
+    fields = [(b"content-type", b"application/json"), (b"accept", BOTH.encode()), (b"mcp-param-x", b"x" * KIB)]
+    fields += [] if version is None else [(b"mcp-protocol-version", version.encode())]
+    exchange = machine._begin(RequestHead(1, method, "/mcp", fields))
+    exchange.keep_fields()
+    assert exchange.fields == ()
+
+
+def test_exchange_of_an_ended_session_counts_until_its_response_is_taken() -> None:
+    site = Site()
+    session = site.open()
+    _, event = site.call(session)  # counted alone until its body tells that it is of the session
+    site.answer(event)
+    unread = stalled_call(site, session, 2)
+    site.ask("DELETE", mcp_session_id=session)
+    assert ledger_of(site).total >= EXCHANGE_COST
+    site.unstall(unread)
+    assert (unread.status, ledger_of(site).total) == (500, 0)
+
+
 def test_declaration_of_a_client_counts_as_long_as_its_session() -> None:
     site = Site()
     small, large = site.open(), site.open(capabilities={"experimental": {"a": {"b": "x" * 50 * KIB}}})
@@ -410,7 +446,8 @@ def test_new_clients_get_503_when_the_ledger_is_nearly_full() -> None:
     site = Site(limits=Limits(total_bytes=400 * KIB))
     session = site.open()
     body_begun(site, 360 * KIB, session)
-    for refused in (site.post(initialize()), body_begun(site, 1)):
+    of_a_session = site.post(initialize(), mcp_protocol_version="2025-11-25")
+    for refused in (site.post(initialize()), of_a_session, body_begun(site, 1)):
         assert (refused.status, refused.headers["retry-after"]) == (503, "5")
     _, event = site.call(session, mcp_protocol_version="2025-11-25")
     site.answer(event)

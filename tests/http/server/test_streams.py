@@ -249,6 +249,7 @@ def test_resumed_stream_gets_keep_alive_comments() -> None:
     session = site.open()
     exchange, event = asked(site, session)
     progress(site, event, 1)
+    assert said(exchange.new_messages()) == [1]
     site.reset(exchange)
     again = site.listen(session, exchange.last_event_id)
     before = len(again.data)
@@ -378,6 +379,17 @@ def test_request_to_client_without_session_fails() -> None:
     assert isinstance(site.events[-1][1], RequestFailed)
     site.answer(event)
     assert said(exchange.new_messages()) == ["answer"]
+
+
+def test_request_that_cannot_reach_the_client_fails_before_anything_is_pulled() -> None:
+    site = Site(HttpOptions(sessions=False))
+    _, event = site.call(None)
+    session = site.session()
+    session.connection.send_request(PingRequest(), now=0.0, related_to=event.id)
+    site.machine.touch(session, 0.0)
+    found = site.machine.next_event()
+    assert found is not None
+    assert isinstance(found[1], RequestFailed)
 
 
 def test_close_drops_messages_without_listener_and_streams_without_exchange() -> None:

@@ -8,11 +8,13 @@ from typing import Any
 import pytest
 from httpsite import BOTH, Site, initialize, note, tool_call
 from keptsite import KeptSite
+from statelesshttp import TWO_ERAS, Post
 
 from mcpio.engine.limits import Limits
 from mcpio.events import IncomingId, RequestReceived
 from mcpio.http.model import Cors, Denied, HttpOptions, RequestHead
 from mcpio.http.server import SLACK
+from mcpio.types import CallToolResult
 
 
 def whole(site: Site) -> Site:
@@ -78,6 +80,58 @@ def test_request_may_be_acted_on_alone_unless_something_else_waits() -> None:
     assert served(103) is not None
 
 
+def head_of(number: int, **fields: str) -> RequestHead:
+    usual = {"content_type": "application/json", "accept": BOTH}
+    encoded = [(name.replace("_", "-").encode(), value.encode()) for name, value in (usual | fields).items()]
+    return RequestHead(number, "POST", "/mcp", encoded, None)
+
+
+def test_answer_within_the_call_is_returned_and_nothing_waits() -> None:
+    site = Site(HttpOptions(session_idle=None))
+    machine, session = site.machine, site.open()
+    assert not machine.has_news
+    exchange = machine.serve(head_of(101, mcp_session_id=session), json.dumps(tool_call(7)).encode(), 0.0)
+    assert machine.has_news
+    found = machine.only_event(exchange)
+    assert found is not None
+    owner, event = found
+    assert isinstance(event, RequestReceived)
+    owner.connection.send_result(event.id, CallToolResult(()))
+    answer = machine.answer_of(exchange)
+    assert answer is not None
+    assert (answer.status, json.loads(answer.body)["id"]) == (200, 7)
+    assert (machine.next_event(), machine.next_ready(), machine.has_news) == (None, None, False)
+    assert (machine.next_deadline(), site.session().exchanges, site.session().streams) == (None, {}, {})
+
+
+@pytest.mark.req("SHTTP-01")
+def test_answer_within_a_stateless_call_is_returned_and_leaves_nothing() -> None:
+    site, post = Site(engine=TWO_ERAS), Post(name="x")
+    machine = site.machine
+    fields = {name.replace("-", "_"): value for name, value in post.fields.items()}
+    exchange = machine.serve(head_of(101, **fields), json.dumps(post.body).encode(), 0.0)
+    found = machine.only_event(exchange)
+    assert found is not None
+    owner, event = found
+    assert isinstance(event, RequestReceived)
+    call = exchange.call
+    owner.connection.send_result(event.id, CallToolResult(()))
+    answer = machine.answer_of(exchange)
+    assert answer is not None
+    assert (answer.status, json.loads(answer.body)["id"]) == (200, 7)
+    assert (exchange.call, call.exchange, machine._exchanges) == (None, None, {})
+    assert (machine.next_event(), machine.next_deadline(), machine._ledger.total) == (None, None, 0)
+
+
+def test_request_is_not_acted_on_alone_while_that_of_another_session_waits() -> None:
+    site = Site()
+    first, second = site.open(), site.open()
+    body = json.dumps(tool_call()).encode()
+    site.machine.serve(head_of(101, mcp_session_id=first), body, 0.0)
+    later = site.machine.serve(head_of(102, mcp_session_id=second), body, 0.0)
+    assert site.machine.only_event(later) is None
+
+
 # Heads that are alike
 
 
@@ -93,6 +147,13 @@ def test_alike_heads_are_checked_once() -> None:
     for length in ("50", "51", "52"):
         assert site.post(note("y"), session, content_length=length, mcp_protocol_version="2025-11-25").status == 202
     assert len(known(site)) == before + 1
+
+
+def test_remembered_head_has_the_size_that_it_was_checked_with() -> None:
+    admissions = Site().machine._admissions
+    head = head_of(1, content_length="50", mcp_session_id="5" * 32, last_event_id="3-1")
+    sizes = [admissions.of(head)[3] for _ in range(2)]
+    assert sizes[0] == sizes[1] > 32
 
 
 def test_remembered_head_still_has_its_own_session_and_length() -> None:
