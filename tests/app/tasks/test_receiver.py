@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -546,3 +547,28 @@ def test_tasks_that_go_on_after_their_host_are_waited_for_and_named() -> None:
     link.do(tasks.wait_for_work(second))
     assert len(tasks._working) == 1
     link.do(tasks.wait_for_work(second))  # nothing is left to wait for
+
+
+def test_end_of_a_host_waits_for_work_that_goes_on_after_its_cancellation() -> None:
+    server = Server("s", tasks=TaskOptions())
+    ended: list[str] = []
+
+    @server.tool(task_support="optional")
+    async def dig() -> None:
+        for _ in range(9):  # each takes a turn
+            with suppress(ManualCancelled):
+                await link.runtime.one_shot().wait()
+        ended.append("work")
+
+    async def wait() -> None:
+        await tasks.wait_for_work(host)
+        ended.append("host")
+
+    wire = Wire(link := Link(server, era="handshake"))
+    tasks: Any = server.tasks
+    host = Host(link)
+    tasks.attach(host)
+    wire.begin()
+    tasks.stop(host)
+    link.do(wait())
+    assert ended == ["work", "host"]

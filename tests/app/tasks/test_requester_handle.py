@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from rawtasks import CALL, DONE, RELATED, begin, client, state, told
 
-from mcpio.app.tasks.requester import LONGEST_WAIT
+from mcpio.app.tasks.requester import LONGEST_WAIT, _may_pass
 from mcpio.engine.limits import Timeout
 from mcpio.errors import (
     ConnectionLost,
@@ -17,6 +17,7 @@ from mcpio.errors import (
     RequestCancelled,
     RequestError,
     RequestTimeout,
+    UnexpectedResponse,
 )
 from mcpio.types import (
     CallToolResult,
@@ -489,3 +490,11 @@ def test_task_with_an_empty_id_is_invalid() -> None:
     called = played.start(played.session.call_tool("slow", task=True))
     played.answer(played.asked("tools/call"), task=state(id=""))
     assert isinstance(called.error, InvalidMessage)
+
+
+@pytest.mark.parametrize(
+    ("status", "expected"),
+    [(404, False), (428, False), (429, True), (430, False), (499, False), (500, True), (503, True)],
+)
+def test_answers_of_a_proxy_that_may_be_different_later_are_asked_for_again(status: int, expected: bool) -> None:
+    assert _may_pass(UnexpectedResponse(status, "from a proxy")) is expected

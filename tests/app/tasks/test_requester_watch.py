@@ -211,6 +211,10 @@ def test_a_result_by_id_is_of_the_type_that_is_asked_for() -> None:
         assert asking.result == expected
 
 
+def test_handle_of_a_task_by_its_id_has_no_immediate_response() -> None:
+    assert client().session.task("t").immediate_response is None
+
+
 def test_dropped_handles_free_their_memory() -> None:
     played = client()
     for number in range(1000):

@@ -339,6 +339,34 @@ def test_progress_is_sent_on_the_exchange_of_tasks_result() -> None:
     assert len(wire.notes("progress")) == 1
 
 
+@pytest.mark.req("PROG-07")
+def test_progress_goes_by_the_last_request_for_the_result_that_was_not_cancelled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asking = Asking()
+    contexts: list[Context] = []
+
+    @asking.server.tool(task_support="optional")
+    async def drill(ctx: Context) -> str:
+        contexts.append(ctx)
+        found: str = await ctx.session.driver.runtime.one_shot().wait()
+        return found
+
+    wire = asking.wire
+    id = wire.begin("drill", _meta={"progressToken": 1})
+    task: Any = contexts[0].task
+    session = task.session
+    routes: list[Any] = []
+    monkeypatch.setattr(type(session), "notify", lambda self, note, related_to: routes.append(related_to))
+    contexts[0].progress(1)
+    requests = [wire.send("tasks/result", taskId=id) for _ in range(2)]
+    first, second = [scope.id for scope in task.waiting]
+    contexts[0].progress(2)
+    wire.feed(method="notifications/cancelled", params={"requestId": requests[1]})
+    contexts[0].progress(3)
+    assert routes == [None, second, first]
+
+
 def test_work_that_has_not_begun_can_be_stopped() -> None:
     link = Link(Server("s", tasks=TaskOptions()))
     receiver: Any = link.session.server.tasks

@@ -204,6 +204,21 @@ def test_result_waits_for_work_in_the_other_process(is_mute: bool) -> None:
     assert tasks_of(mines.second)._keeping._waiting == {}
 
 
+def test_result_is_looked_for_at_once_where_a_store_does_not_tell_which_task_changed() -> None:
+    mines = Mines()
+    id = mines.first.wire.begin()
+    asked = mines.second.wire.send("tasks/result", taskId=id)
+    mines.shelf.is_mute = True
+    mines.first.dug()
+    assert mines.second.wire.answer_to(asked) is None
+    for callback in tuple(mines.shelf.callbacks.values()):
+        callback(None)
+    mines.look()
+    answer = mines.second.wire.answer_to(asked)
+    assert answer is not None
+    assert answer["result"]["content"][0]["text"] == "gold at 1"
+
+
 def test_result_that_nothing_stored_is_lost() -> None:
     mines = Mines()
     id = mines.first.wire.begin()

@@ -10,7 +10,7 @@ import pytest
 from waits import Wait
 
 from mcpio.app.store_writer import BATCH
-from mcpio.app.tasks.store import LONGEST_SLEEP, MemoryTaskStore, TaskStorage
+from mcpio.app.tasks.store import LONGEST_SLEEP, MemoryTaskStore, TaskStorage, _number
 from mcpio.engine.tasks import (
     RETRY,
     StoreDelete,
@@ -19,6 +19,7 @@ from mcpio.engine.tasks import (
     TaskEvent,
     TaskLimits,
     TaskOutcome,
+    TaskRecord,
     TaskReplied,
     TaskStoreFailed,
 )
@@ -371,3 +372,21 @@ def test_flush_replaces_the_running_writer() -> None:
     keep.create()
     place.runtime.run()
     assert keep.kinds() == ["TaskChanged", "TaskReplied"]
+
+
+def test_cursors_follow_the_creation_of_tasks_and_then_their_number() -> None:
+    last = 2**32 - 1
+    tasks = [(0.5, 0, "f"), (0.5, 1, "0"), (0.5, 1, "f"), (0.5, last, "f"), (0.501, 0, "0"), (2.0, 0, "0")]
+    numbers = [_number(_record(created, number, digit * 32)) for created, number, digit in tasks]
+    assert numbers == sorted(set(numbers))
+
+
+def _record(created: float, number: int, id: str) -> TaskRecord:
+    return TaskRecord(id, number, None, "dig", None, created, created, None, None)
+
+
+def test_store_in_memory_tells_which_writes_it_made() -> None:
+    store = MemoryTaskStore()
+    running, over = StorePut(1, "a", b"1", None, lease=5.0), StorePut(2, "a", b"2", None)
+    assert store.write([running, over]) == [True, True]
+    assert store.write([StorePut(3, "a", b"3", None), over]) == [False, True]
