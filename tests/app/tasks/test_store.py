@@ -390,3 +390,16 @@ def test_store_in_memory_tells_which_writes_it_made() -> None:
     running, over = StorePut(1, "a", b"1", None, lease=5.0), StorePut(2, "a", b"2", None)
     assert store.write([running, over]) == [True, True]
     assert store.write([StorePut(3, "a", b"3", None), over]) == [False, True]
+
+
+def test_expired_task_whose_timer_is_late_cannot_be_cancelled() -> None:
+    keep, place = Keep(MemoryTaskStore()), Place()
+    keep.keeping.attach(place)
+    id = keep.create(ttl=1000.0)
+    place.runtime.run()
+    place.runtime.now += 2.0
+    wait = Wait(place.runtime, keep.keeping.cancel(place.runtime, None, id))
+    place.runtime.run()
+    assert isinstance(wait.error, RequestError)
+    assert "TaskChanged" in keep.kinds()
+    assert [event.change for event in keep.events if isinstance(event, TaskChanged)][-1] == "expired"
