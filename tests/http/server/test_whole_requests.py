@@ -89,9 +89,9 @@ def head_of(number: int, **fields: str) -> RequestHead:
 def test_answer_within_the_call_is_returned_and_nothing_waits() -> None:
     site = Site(HttpOptions(session_idle=None))
     machine, session = site.machine, site.open()
-    assert not machine.has_news
+    had_news = machine.has_news
     exchange = machine.serve(head_of(101, mcp_session_id=session), json.dumps(tool_call(7)).encode(), 0.0)
-    assert machine.has_news
+    assert (had_news, machine.has_news) == (False, True)
     found = machine.only_event(exchange)
     assert found is not None
     owner, event = found
