@@ -22,6 +22,7 @@ from wires import INFO, INITIALIZED, new_server, sent
 from wires import server as operating
 
 from mcpio.engine.client import ClientConnection
+from mcpio.engine.connection import ConnectionStats
 from mcpio.engine.limits import MESSAGE_COST, Limits
 from mcpio.engine.options import Options
 from mcpio.engine.server import ServerConnection
@@ -297,7 +298,8 @@ def test_stats_count_input_and_output() -> None:
     assert (connection.last_received_at, waiting) == (4.0, len(chunk) - 1 + MESSAGE_COST)
     assert connection.stats.received_bytes - counted[0] == 41 + 40
     assert connection.stats.sent_bytes - counted[1] == len(chunk) - 1 + len(message.text)
-    assert new_server().last_received_at is None
+    fresh = new_server()
+    assert (fresh.last_received_at, fresh.stats) == (None, ConnectionStats(0, 0, 0, 0))
 
 
 def test_news_and_waiting_messages_are_listed_by_exchange() -> None:

@@ -7,11 +7,21 @@ from typing import Any
 import pytest
 from wires import call, client, client_of_tasks, created, feed, note, one, request, result, sent, server
 
+from mcpio.errors import LocalProtocolError
 from mcpio.events import IgnoreReason, ProgressReceived
-from mcpio.types.features import CallToolRequest, CallToolResult
-from mcpio.types.tasks import CreateTaskResult, GetTaskRequest, TaskMetadata
+from mcpio.types.features import CallToolRequest, CallToolResult, EmptyResult, ServerCapabilities, ToolsCapability
+from mcpio.types.tasks import (
+    CreateTaskResult,
+    GetTaskRequest,
+    ServerTaskRequestsCapability,
+    ServerTasksCapability,
+    Task,
+    TaskMetadata,
+    ToolTasksCapability,
+)
 
 RELATED = "io.modelcontextprotocol/related-task"
+TASK = Task("t", "working", "2026-01-01T00:00:00Z", "2026-01-01T00:00:00Z", 5)
 
 
 @pytest.mark.req("PROG-07")
@@ -49,6 +59,25 @@ def test_answer_to_a_request_of_a_task_names_the_task() -> None:
     asked = one(connection, call(**{RELATED: {"taskId": "t"}}))
     connection.send_result(asked.id, CallToolResult(()))
     assert sent(connection)[0]["result"]["_meta"] == {RELATED: {"taskId": "t"}}
+
+
+@pytest.mark.req("TASK-09")
+@pytest.mark.parametrize(
+    ("task", "wrong"),
+    [
+        ({}, CreateTaskResult(TASK)),  # without ``task`` in the request
+        ({"task": {}}, EmptyResult()),
+        ({"task": {}}, {}),
+    ],
+)
+def test_request_is_answered_with_a_task_only_if_it_asked_for_one(task: dict[str, Any], wrong: Any) -> None:
+    needs = ServerTaskRequestsCapability(tools=ToolTasksCapability(call={}))
+    connection = server(offers=ServerCapabilities(tools=ToolsCapability(), tasks=ServerTasksCapability(requests=needs)))
+    asked = one(connection, request("tools/call", "a", name="x", **task))
+    with pytest.raises(LocalProtocolError, match="the result of tools/call must be a CallToolResult, not a "):
+        connection.send_result(asked.id, wrong)
+    connection.send_result(asked.id, CreateTaskResult(TASK) if task else CallToolResult(()))
+    assert ("task" in sent(connection)[0]["result"]) is bool(task)
 
 
 @pytest.mark.parametrize("mark", [5, {}, {"taskId": 5}, None])

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from mcpio.engine.channel import ANSWERS, BACKLOG, Kind, Outbox, Outgoing
 from mcpio.engine.limits import MESSAGE_COST
-from mcpio.events import IncomingId
+from mcpio.events import IncomingId, OutgoingId
 
 ONE, TWO, THREE = map(IncomingId, (1, 2, 3))
 
@@ -37,8 +37,13 @@ def test_message_keeps_its_routing_data() -> None:
     message = box.pop()
     assert message is not None
     assert (message.text, message.via, message.related, message.last) == (b"{}", "exchange", ONE, True)
+    assert (message.requests, message.call) == ((), None)
     assert repr(message) == "Outgoing(b'{}', via='exchange', related=1, last=True)"
     assert not box
+    box.put(b"{}", Kind.REQUEST, requests=(OutgoingId(5),), call=("tools/call", {"name": "x"}))
+    message = box.pop()
+    assert message is not None
+    assert (message.last, message.requests, message.call) == (False, (5,), ("tools/call", {"name": "x"}))
 
 
 def test_sizes_count_waiting_messages_by_kind() -> None:
@@ -146,6 +151,16 @@ def test_texts_behind_a_backlog_are_copied_to_size() -> None:
     assert (first.text is text, last.text is text, last.text) == (True, False, text)
 
 
+def test_dropped_messages_free_their_memory_among_many_others() -> None:
+    box = Outbox(10)
+    for number in range(400):
+        box.put(b"kept", Kind.NOTIFICATION, related=IncomingId(number + 9))
+    for number in range(10_000):
+        box.put(b"%06d" % number, Kind.NOTIFICATION, related=IncomingId(number % 5 + 1), key=number % 200)
+    assert sum(isinstance(each, Outgoing) for each in gc.get_objects()) < 1_500
+    assert (box.size, len(drained(box))) == (400 * 4 + 200 * 6 + 600 * MESSAGE_COST, 600)
+
+
 def test_all_of_many_can_be_dropped() -> None:
     box = Outbox(0)
     for _ in range(200):
@@ -217,6 +232,14 @@ def test_dropped_message_takes_no_turn() -> None:
     assert drained(box)[:4] == [b"49 %", b"other", b"response", b"other"]
 
 
+def test_message_behind_a_dropped_one_takes_its_turn_before_other_exchanges() -> None:
+    box = Outbox(10)
+    for text in (b"1 %", b"2 %"):
+        box.put(text, Kind.NOTIFICATION, via="one", related=ONE, key="progress")
+    box.put(b"other", Kind.NOTIFICATION, via="two", related=TWO)
+    assert drained(box) == [b"2 %", b"other"]
+
+
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=80))
 def test_a_response_waits_for_at_most_one_message_of_every_other_lane(lanes: list[int]) -> None:
     box = Outbox(0)
@@ -272,6 +295,22 @@ def test_pop_by_keeps_the_turns_of_other_exchanges() -> None:
         box.put(b"%d" % number, Kind.NOTIFICATION, via=number, lane=number)
     assert box.pop_by("another") is None
     assert drained(box) == [b"0", b"1", b"2"]
+
+
+def test_pop_only_returns_the_last_message_of_a_request_that_waits_alone() -> None:
+    box = Outbox(5)
+    assert box.pop_only("one") is None
+    box.put(b"notification", Kind.NOTIFICATION, via="one", related=ONE)
+    assert box.pop_only("one") is None
+    box.put(b"answer", Kind.RESPONSE, via="two", related=TWO, last=True)
+    assert (box.pop_only("one"), box.pop_only("two")) == (None, None)
+    assert drained(box) == [b"notification", b"answer"]
+    for text in (b"second", b"third"):
+        box.put(text, Kind.RESPONSE, via="two", related=TWO, last=True)
+        assert box.pop_only("one") is None
+        message = box.pop_only("two")
+        assert message is not None
+        assert (message.text, bool(box)) == (text, False)
 
 
 def test_news_names_each_exchange_once_until_it_has_more() -> None:

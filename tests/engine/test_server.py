@@ -96,6 +96,15 @@ def test_known_revision_is_accepted(revision: Revision) -> None:
     assert (context.revision, context.principal, context.via, context.log_level) == (revision, "alice", None, None)
 
 
+def test_answer_to_initialize_ends_its_exchange() -> None:
+    connection = server()
+    connection.receive_message(json.dumps(initialize()), 0.0, via="exchange")
+    list(connection.events())
+    message = connection.next_message()
+    assert message is not None
+    assert (message.via, message.related, message.last) == ("exchange", None, True)
+
+
 @pytest.mark.req("LIFE-05")
 @pytest.mark.parametrize("version", ["1999-01-01", "2026-07-28", "", "2025-11-25 "])
 def test_unknown_revision_is_answered_with_the_newest(version: str) -> None:

@@ -115,6 +115,18 @@ def test_request_is_refused_with_the_code_of_its_first_fault() -> None:
     assert not served.is_serving
 
 
+@pytest.mark.req("SEC-10")
+@pytest.mark.parametrize("items", [10, 11])
+def test_request_with_too_many_items_is_refused(items: int) -> None:
+    served = engine(Limits(message_items=10))
+    answers = {f"a{number}": {"action": "decline"} for number in range(items)}
+    message = stateless("tools/call", name="x", inputResponses=answers)
+    if items > 10:
+        assert refused(served, message) == ErrorCode.INVALID_PARAMS
+    else:
+        assert receive(served, message, Response()) is not None
+
+
 def test_cancelled_request_is_answered_quietly() -> None:
     served, carrier = engine(), Response()
     event = call(served, carrier)

@@ -102,12 +102,14 @@ def test_deferred_requests_come_before_later_input() -> None:
     answer(server, first, 2 * KIB)
     assert feed(server, call(2), call(3)) == []
     assert not server.wants_read
+    assert (server.has_deferred(None), server.has_room_for_deferred) == (True, False)
     read(server)
     assert not server.wants_read
-    assert server.has_events
+    assert (server.has_events, server.has_room_for_deferred) == (True, True)
     events = feed(server, call(4))
     assert [event.raw["id"] for event in events] == [2, 3, 4]
     assert server.wants_read
+    assert (server.has_deferred(None), server.has_room_for_deferred) == (False, False)
 
 
 def test_deferred_requests_keep_their_principals() -> None:
