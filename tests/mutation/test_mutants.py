@@ -49,3 +49,13 @@ def test_command_continues_from_its_record_with_the_mutants_that_were_not_killed
     assert tried[0] == "4 of 9 mutants tried, 4 killed, 0 survive, 0 unlisted"
     assert tried[1] == tried[2] == "9 of 9 mutants tried, 9 killed, 0 survive, 0 unlisted"
     assert len(written) == 9
+
+
+def test_comparison_of_processor_times_kills_no_mutant() -> None:
+    function = "engine/connection.py:Connection.next_event"
+    program = [sys.executable, str(Path(__file__).with_name("mutants.py")), function]
+    options = ["--all", "--again", "--tests", "engine/test_channel.py"]
+    ran = subprocess.run([*program, *options], capture_output=True, text=True, check=False)
+    assert ran.returncode == 1, ran.stderr
+    changes = [line.partition(" Connection.next_event: ")[2] for line in ran.stdout.splitlines()]
+    assert "if len(events) > 1: -> if True:" in changes, "it changes only the speed"
