@@ -109,6 +109,31 @@ def test_whole_messages_keep_their_exchange() -> None:
     assert not server.closed
 
 
+def test_answer_is_taken_only_if_nothing_else_is_to_be_done() -> None:
+    server = operating_server()
+    for id in ("a", "b"):
+        server.receive_message(json.dumps(call(id)), 0.0, via=id)
+    one, two = server.events()
+    assert isinstance(one, RequestReceived)
+    assert isinstance(two, RequestReceived)
+    sent_before = server.stats.sent_bytes
+    server.send_result(one.id, CallToolResult(()))
+    assert server.take_answer("b") is None
+    text = server.take_answer("a")
+    assert text is not None
+    assert json.loads(text) == {"jsonrpc": "2.0", "id": "a", "result": {"content": []}}
+    assert server.stats.sent_bytes - sent_before == len(text)
+    assert (server.wants_write, server.take_answer("a")) == (False, None)
+    server.send_result(two.id, CallToolResult(()))
+    server.send_request(PingRequest(), 0.0)
+    assert server.take_answer("b") is None, "a request waits, too"
+    assert server.pending_exchanges() == ["b", None]
+    assert server.next_message(via=None) is not None
+    server.close(0.0)
+    assert server.take_answer("b") is None, "the connection is closing"
+    assert server.next_message(via="b") is not None
+
+
 @pytest.mark.req("SEC-04")
 @pytest.mark.parametrize("via", [None, "one"])
 def test_principal_belongs_to_the_message(via: str | None) -> None:

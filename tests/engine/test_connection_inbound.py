@@ -504,6 +504,19 @@ def test_request_with_an_odd_description_is_served_and_reported() -> None:
     assert received.request.messages[0].content.annotations.audience is None
 
 
+def test_result_with_odd_annotations_is_returned_and_reported() -> None:
+    connection = client()
+    id = connection.send_request(CallToolRequest("x"), 0.0)
+    text = {"type": "text", "text": "a", "annotations": {"audience": 5}}
+    violated, response = feed(connection, result(int(id), content=[text]))
+    assert isinstance(violated, ProtocolViolated)
+    assert str(violated.error) == (
+        "the result of tools/call is read without a member: Annotations.audience: expected an array, got a number"
+    )
+    assert isinstance(response, ResponseReceived)
+    assert response.result.content[0].text == "a"
+
+
 def test_notification_with_a_null_meta_is_given_and_reported() -> None:
     changed = {**note("tools/list_changed"), "params": {"_meta": None}}
     violated, received = feed(client(), changed)
