@@ -108,8 +108,8 @@ def test_deferred_requests_come_before_later_input() -> None:
     assert (server.has_events, server.has_room_for_deferred) == (True, True)
     events = feed(server, call(4))
     assert [event.raw["id"] for event in events] == [2, 3, 4]
-    assert server.wants_read
     assert (server.has_deferred(None), server.has_room_for_deferred) == (False, False)
+    assert server.wants_read
 
 
 def test_deferred_requests_keep_their_principals() -> None:
