@@ -78,7 +78,8 @@ def test_the_metadata_is_at_both_well_known_paths_and_below_the_endpoint() -> No
         "/.well-known/oauth-protected-resource",
         "/mcp/.well-known/oauth-protected-resource",
     )
-    assert ResourceServer(verify=KEYS).metadata_paths() == ()
+    without_resource = ResourceServer(verify=KEYS)
+    assert (without_resource.metadata_paths(), without_resource.metadata_url_below) == ((), None)
 
 
 @pytest.mark.req("AUTH-09")

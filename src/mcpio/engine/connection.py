@@ -942,12 +942,10 @@ class Connection(Answers):
         """Switch to the negotiated handshake session."""
         self._dialogue.settle(context, self._capabilities)
         self._renew_gates()
-        # A stateless server cannot ask for a sign of life: it sends no requests.
-        if self.role is Role.CLIENT or context.era is Era.HANDSHAKE:
-            self._watch_silence()
+        self._watch_silence()
 
     def _watch_silence(self) -> None:
-        """Start the first interval of keep-alive."""
+        """Start the first interval of keep-alive. A stateless server has none: it sends no requests."""
         silence, channel = self._silence, self._channel
         if silence is not None:
             silence.begin(channel.now)
