@@ -1,4 +1,4 @@
-"""The client's authorizer is compared with a model of what its documentation says, for every input in every state.
+"""The client's authorizer is compared with a model of its documentation, for every input in every state.
 
 The model knows tokens, records, calls and what a flow is for. It knows no steps of a flow: the grant, the store and the
 authorization server are real, and the model is told how a flow ended.
@@ -96,7 +96,7 @@ class CallModel:
     """Whether a login needs a person: otherwise the program has the token from elsewhere."""
     now: float = 0.0
     flow: str = ""
-    """What is under way: ``load``, ``renew``, ``log in``, ``ask`` a person, or ``finish`` the login."""
+    """The step under way: ``load``, ``renew``, ``log in``, ``ask`` a person, or ``finish`` the login."""
     began: float = 0.0
     is_cold: bool = True
     is_closed: bool = False
@@ -410,7 +410,7 @@ class Pair:
 
     @property
     def made(self) -> Hashable:
-        """The call that was made last; one that was never made if there is none."""
+        """The last call, or before the first one a call that was never made."""
         return next((name for name in reversed(self.model.calls) if name not in self.model.waiting), "never made")
 
     def refuse(
@@ -452,7 +452,7 @@ class Pair:
     # Effects
 
     def go_on(self, fate: str = "done") -> None:
-        """Have one effect of a flow performed; a person is none."""
+        """Perform one effect of a flow. Asking a person is not an effect."""
         if self.model.flow in ("", "ask"):
             assert self.effects == []
             return
@@ -533,7 +533,7 @@ class Pair:
             scopes = frozenset(answer["scope"].split()) if "scope" in answer else asked.scopes
             self.granted = Token(next(self.numbers), self.now, answer["expires_in"], scopes, is_renewable=True)
             if self.model.flow == "renew":
-                self.model.stored = self.granted  # by the flow, or by what undoes it
+                self.model.stored = self.granted  # by the flow, or when it is undone
         return response
 
     def wait_for_deadline(self) -> None:

@@ -67,7 +67,7 @@ class Model:
     now: float = 0.0
     life: str = "open"
     hears: bool = True
-    """Whether the peer may still say anything: not after the end of what it says."""
+    """Whether the peer may still send: not after its end."""
     close_at: float = inf
     ours: list[Ours] = attrs.field(factory=list)
     theirs: list[str] = attrs.field(factory=list)

@@ -31,7 +31,7 @@ Plant = Callable[[pytest.MonkeyPatch], None]
 
 @attrs.define
 class Model:
-    """What follows from closing the input, from signals, and from exits."""
+    """The outcome of closing the input, of signals, and of exits."""
 
     now: float = 0.0
     steps: int = 0

@@ -170,7 +170,7 @@ class Model:
 
 
 def fault_of(frame: Frame) -> int | None:
-    """Return the code for a frame that nobody may send (5.2, 5.5, 7.4.2)."""
+    """Return the code for a frame that neither side may send (5.2, 5.5, 7.4.2)."""
     if frame.opcode not in (CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG) or frame.rsv:
         return 1002
     if frame.opcode >= CLOSE and (not frame.fin or len(frame.payload) > 125):

@@ -216,7 +216,7 @@ class Stream:
     lookup: Spawned | None = None
     """The task that looks its principal up."""
     waiting: bytearray = attrs.field(factory=bytearray)
-    """What arrived of its body during the look-up."""
+    """The part of its body that arrived during the look-up."""
     has_ended: bool = False
     """Whether its end arrived during the look-up."""
     withheld: int = 0
@@ -519,7 +519,7 @@ class Http2Streams:
         self._on_given_up()
 
     def _end_lookup(self, stream: Stream) -> None:
-        """Release what was held for a request during its look-up, and stop a look-up that nobody needs any more."""
+        """Release what was held for a request during its look-up, and stop the look-up."""
         self._ledger.settle(stream, 0, _nothing)
         if stream.lookup is not None:
             stream.lookup.cancel()

@@ -1114,7 +1114,7 @@ class Client(Session):
 
         return wrapped(handler, self._handler_middleware)
 
-    # For drivers, and for what listens and reconnects
+    # For drivers, listeners and reconnection
 
     def _request_directly(self, request: Any) -> Coroutine[Any, Any, Any]:
         """Send a request past middleware and reconnection, and return its typed result."""

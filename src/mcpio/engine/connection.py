@@ -1064,7 +1064,7 @@ class Connection(Answers):
         Stateless revisions have no ping, and every server of one answers ``server/discover`` (VER-03).
         """
         silence, channel = self._silence, self._channel
-        # Over HTTP silence is normal: a client need not keep a stream open, and a ping without one would reach nobody.
+        # Over HTTP silence is normal: a client need not keep a stream open, and without one a ping reaches no client.
         if silence is None or self.can_reach is not None:
             return
         if self._outgoing.are_held:

@@ -698,7 +698,7 @@ def as_conversation(texts: Iterable[tuple[str, str]], revision: Revision) -> str
 
 
 def _of_client(message: dict[str, Any], id: int) -> Iterator[str]:
-    """Yield the lines of an answer of the client, and of what cancels its own request."""
+    """Yield the lines of the client's answer, and of the cancellation of its own request."""
     if "result" in message:
         yield f"client answer {_text(message['id'])} {_text(message['result'])}"
     elif "error" in message:

@@ -175,7 +175,7 @@ class _Connection:
                     await peer.stream.aclose()
 
     async def refuse(self, error: _Malformed) -> None:
-        """Answer in place of what cannot be passed on, unless that side has left, or the answer has begun."""
+        """Answer a message that cannot be passed on, unless that side has left, or the answer has begun."""
         client, is_request = self._client, error.peer is self._client
         if is_request and client.has_left:
             return

@@ -228,7 +228,7 @@ def shrunk(plan: Plan, fails: Callable[[Plan], bool], most: int = 400) -> Plan:
             tries += 1
             if tries > most:
                 return plan
-            # What follows from the seed changes with every part that is left out, so that another seed may fail.
+            # Each part that is left out changes the draws of the seed, so another seed may fail.
             candidate = next((each for each in _reseeded(smaller) if fails(each)), None)
             if candidate is not None:
                 plan = candidate

@@ -117,8 +117,8 @@ class Invariants:
             self.broken(name, what)
 
     def left(self, where: str, **counts: int) -> None:
-        """Ask that nothing is left of what is counted."""
-        leftovers = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
+        """Check that every counter is at zero."""
+        leftovers = ", ".join(f"{count} {noun}" for noun, count in counts.items() if count)
         self.holds("nothing is left", not leftovers, f"{leftovers} at {where}")
 
     # After every step
