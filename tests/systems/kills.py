@@ -103,7 +103,9 @@ async def call(
     transport: str, loop: str, port: int, folder: Path, ready: int, most: int, first: int, text: str, here: Here
 ) -> None:
     """Add numbers until ``most`` are added or a call fails; note what was answered, and how each caller ended."""
+    # Both files are opened at once: the harm may be that no file can be opened, and it may outlast the calls.
     answered = os.open(folder / "answered", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    noted = os.open(folder / f"noted-{first}", os.O_WRONLY | os.O_CREAT)
     numbers = iter(range(first, first + most))
     ends: Counter[str] = Counter()
     drivers = here.drivers
@@ -137,7 +139,8 @@ async def call(
                     tasks.spawn(caller(client))
         except McpError as error:
             ends[type(error).__name__] += not ends
-        (folder / f"ends-{first}").write_text(repr(dict(ends)))
+        os.write(noted, repr(dict(ends)).encode())
+        os.rename(folder / f"noted-{first}", folder / f"ends-{first}")
         return
     raise Broken("a client hangs")
 
