@@ -20,9 +20,12 @@ import math
 import os
 import pickle
 import resource
+import select
+import signal
 import sys
 import time
 import tomllib
+import traceback
 from collections import Counter, defaultdict
 from collections.abc import Callable, Container, Iterator, Sequence
 from functools import cache, partial
@@ -65,6 +68,8 @@ BY_TIME: Final = "linear_time"
 SECONDS: Final = 5
 """Processor time that a test of a mutant may take, beyond three times that of the same test without it."""
 CACHED: Final = type(cache(lambda: None))
+WAITING: Final = 300.0
+"""Seconds without the end of a test after which a mutant is taken to wait for ever, also on a busy machine."""
 MEMORY: Final = 4 << 30
 LOUD: Final = os.dup(2)
 """Standard error, where a fork silences it."""
@@ -291,13 +296,14 @@ class Trial:
             tests = {test for line in mutant.lines for test in passing.get(file, {}).get(line, ())}
             order = [(items[i], times[i], i) for i in _in_order(tests, first, items, times)[: self._most]]
             targets = self._functions[file, mutant.first_line]
-            status, killer = _joined(*_forked(partial(self._try, mutant, targets, order)))
+            status, killer = _joined(*_forked(partial(self._try, mutant, targets, order)), WAITING)
             if status == os.EX_OK:
                 survivors.append(number)
-                print(f"{number + 1}/{len(self._tried)} survives {len(order)} tests: {mutant}", flush=True)
+                outcome = f"survives {len(order)} tests" if order else "is run by none of these tests"
+                print(f"{number + 1}/{len(self._tried)} {outcome}: {mutant}", flush=True)
             else:
                 self._record.add(mutant)
-                if killer:
+                if killer.strip():
                     first.add(int(killer))
         with open(pipe, "wb") as writer:
             pickle.dump(survivors, writer)
@@ -305,6 +311,7 @@ class Trial:
     def _measure(self, items: Sequence[pytest.Item], files: Sequence[str], pipe: int) -> None:
         """Write which tests pass each line, and how long each takes."""
         measured = coverage.Coverage(data_file=None, config_file=False, include=files, context="")
+        measured.set_option("run:disable_warnings", ["no-data-collected"])  # of tests that run none of the files
         times = []
         measured.start()
         for number, (item, following) in enumerate(zip(items, [*items[1:], None], strict=True)):
@@ -334,7 +341,7 @@ class Trial:
         tests: Sequence[tuple[pytest.Item, float, int]],
         pipe: int,
     ) -> None:
-        """Run tests with a mutant until one fails, and write the number of that one."""
+        """Run tests with a mutant until one fails; write a space for each that passes, and the number of that one."""
         for function in functions:
             function.__code__ = mutant.code
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
@@ -347,6 +354,7 @@ class Trial:
             if self._failed:
                 os.write(pipe, str(number).encode())
                 os._exit(pytest.ExitCode.TESTS_FAILED)
+            os.write(pipe, b" ")
 
     def _run(self, item: pytest.Item, following: pytest.Item | None) -> None:
         for function in self._caches:
@@ -379,16 +387,24 @@ def _forked(work: Callable[[int], None], *, silent: bool = True) -> tuple[int, i
         try:
             work(writer)
             os._exit(os.EX_OK)
+        except Exception:
+            os.write(LOUD, traceback.format_exc().encode())  # not of a test: pytest catches those
         finally:
             os._exit(os.EX_SOFTWARE)
     os.close(writer)
     return child, reader
 
 
-def _joined(child: int, reader: int) -> tuple[int, bytes]:
-    """Return the exit code of a fork, and what its function wrote."""
-    with open(reader, "rb") as pipe:
-        written = pipe.read()
+def _joined(child: int, reader: int, waiting: float | None = None) -> tuple[int, bytes]:
+    """Return the exit code of a fork, and the bytes from it. Kills one that writes nothing for ``waiting`` seconds."""
+    written = b""
+    with open(reader, "rb", buffering=0) as pipe:
+        while select.select([pipe], [], [], waiting)[0]:
+            if not (more := pipe.read(1 << 20)):
+                break
+            written += more
+        else:
+            os.kill(child, signal.SIGKILL)
     _, status = os.waitpid(child, 0)
     return os.waitstatus_to_exitcode(status), written
 

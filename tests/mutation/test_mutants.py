@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
+from threading import Event
 
 import pytest
-from mutants import ROOMS, SOURCE, mutants, of_room, reasons_anywhere, survivors
+from mutants import ROOMS, SOURCE, _forked, _joined, mutants, of_room, reasons_anywhere, survivors
 
 pytestmark = pytest.mark.long
 
@@ -31,7 +34,25 @@ def test_command_counts_mutants_that_tests_kill_and_prints_the_others() -> None:
     assert ran.returncode == 1, ran.stderr
     assert f"\n{functions[0]}: 4 of 9 mutants tried, 4 killed, 0 survive, 0 unlisted\n" in ran.stdout
     assert f"\n{functions[1]}: 4 of 24 mutants tried, 0 killed, 4 survive, 4 unlisted\n" in ran.stdout
-    assert ran.stdout.count("survives 0 tests: engine/dialect.py:") == 4
+    assert ran.stdout.count("is run by none of these tests: engine/dialect.py:") == 4
+
+
+def test_command_says_that_no_chosen_test_runs_a_file() -> None:
+    program = [sys.executable, str(Path(__file__).with_name("mutants.py")), "engine/dialect.py:_renamed"]
+    options = ["--sample", "4", "--again", "--tests", "engine/test_limits.py"]
+    ran = subprocess.run([*program, *options], capture_output=True, text=True, check=False)
+    assert ran.returncode == 1, ran.stderr
+    assert ran.stdout.count("is run by none of these tests: engine/dialect.py:") == 4
+    assert "\nengine/dialect.py:_renamed: 4 of 24 mutants tried, 0 killed, 4 survive, 4 unlisted\n" in ran.stdout
+
+
+def test_fork_that_waits_for_ever_is_killed() -> None:
+    def work(pipe: int) -> None:
+        os.write(pipe, b" ")
+        Event().wait()
+
+    status, written = _joined(*_forked(work), waiting=1.0)
+    assert (status, written.strip()) == (-signal.SIGKILL, b"")
 
 
 def test_command_continues_from_its_record_with_the_mutants_that_were_not_killed(tmp_path: Path) -> None:
