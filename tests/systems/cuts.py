@@ -4,33 +4,37 @@ A client talks to a server through a relay that passes on so many bytes of one d
 connections. At each point it checks: every call of the client and every question of the server ends once, with its own
 answer or an error of the library, and not by a timeout alone; the client's block ends; the server keeps no session,
 serves another client, and has run no call twice; and the library reports no fault of its own. A server on standard
-output is a process that exits after so many bytes. ``--loop asyncio`` runs client and server there.
+output is a process that exits after so many bytes. ``--loop asyncio`` runs client and server there. Some points are
+tried at once, since a point mostly waits; those of a loop that breaks are tried again, one by one.
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
 import itertools
 import logging
+import selectors
 import socket
 import struct
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
+from contextvars import ContextVar
 from functools import partial
 from pathlib import Path
+from queue import SimpleQueue
+from threading import Thread
 from typing import Any, Final
 
 import attrs
-import trio
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 
 from eachloop import EachLoop, Here
-from trio_thread import TrioThread
 
 from mcpio import Context, McpError, Server
 from mcpio.backoff import Backoff
@@ -46,6 +50,8 @@ CALLS: Final = ("add", "ask", "add", "large")
 ERAS: Final = ("handshake", "stateless")
 DIRECTIONS: Final = ("to the server", "to the client")
 NEVER: Final = 10**9
+AT_ONCE: Final = 8
+"""How many points are tried at once on one loop."""
 
 
 class Broken(Exception):
@@ -93,6 +99,48 @@ class World:
         return str(number)
 
 
+class Switch:
+    """A thread that moves the bytes of all relays."""
+
+    def __init__(self) -> None:
+        self._selector = selectors.DefaultSelector()
+        self._asked: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self._waker, woken = socket.socketpair()
+        self._selector.register(woken, selectors.EVENT_READ, self._wake)
+        Thread(target=self._run, name="switch", daemon=True).start()
+
+    def ask(self, function: Callable[[], None]) -> None:
+        """Have a function called in the thread."""
+        self._asked.put(function)
+        self._waker.send(b" ")
+
+    def watch(self, readable: socket.socket, function: Callable[[], None]) -> None:
+        """Call a function when a socket can be read; in the thread."""
+        self._selector.register(readable, selectors.EVENT_READ, function)
+
+    def leave(self, readable: socket.socket) -> None:
+        """Watch a socket no longer; in the thread."""
+        with suppress(KeyError, ValueError):  # it is watched no more
+            self._selector.unregister(readable)
+
+    def close(self, readable: socket.socket) -> None:
+        """Watch a socket no longer, and close it; in the thread."""
+        self.leave(readable)
+        readable.close()
+
+    def _wake(self) -> None:
+        while not self._asked.empty():
+            self._asked.get()()
+
+    def _run(self) -> None:
+        while True:
+            for key, _ in self._selector.select():
+                if key.data == self._wake:
+                    key.fileobj.recv(4096)  # type: ignore[union-attr]  # it is a socket
+                if key.fileobj.fileno() != -1:  # type: ignore[union-attr]  # not closed by the one before
+                    key.data()
+
+
 class Relay:
     """Passes on connections until so many bytes of one direction have passed, and then ends those that there are."""
 
@@ -101,59 +149,74 @@ class Relay:
     far: Any
     """The port, or the path of the socket, of the server."""
 
-    def __init__(self, direction: str, at: int, how: str) -> None:
+    def __init__(self, switch: Switch, direction: str, at: int, how: str) -> None:
         self.passed: Counter[str] = Counter()
+        self._switch = switch
         self._direction, self.left, self._how = direction, at, how
-        self._streams: set[trio.SocketStream] = set()
+        self._sockets: set[socket.socket] = set()
 
-    @asynccontextmanager
-    async def listening(self, path: Path | None) -> AsyncIterator[Relay]:
+    @contextmanager
+    def listening(self, path: Path | None) -> Iterator[None]:
         """Listen for a block: on a port, or on a socket with that path."""
-        listening = trio.socket.socket(trio.socket.AF_INET if path is None else trio.socket.AF_UNIX)
-        await listening.bind(("127.0.0.1", 0) if path is None else str(path))
+        listening = socket.socket(socket.AF_INET if path is None else socket.AF_UNIX)
+        listening.bind(("127.0.0.1", 0) if path is None else str(path))
         listening.listen(16)
         self.near = listening.getsockname()[1] if path is None else path
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(trio.serve_listeners, self.pass_on, [trio.SocketListener(listening)])
-            yield self
-            nursery.cancel_scope.cancel()
+        self._switch.ask(partial(self._switch.watch, listening, partial(self._accept, listening)))
+        try:
+            yield
+        finally:
+            self._switch.ask(partial(self._end, listening))
 
-    async def _dial(self) -> trio.SocketStream:
-        if isinstance(self.far, int):
-            return await trio.open_tcp_stream("127.0.0.1", self.far)
-        return await trio.open_unix_socket(self.far)
+    def _end(self, listening: socket.socket) -> None:
+        for each in (listening, *self._sockets):
+            self._switch.close(each)
 
-    async def pass_on(self, near: trio.SocketStream) -> None:
-        with suppress(trio.BrokenResourceError, trio.ClosedResourceError, OSError):
-            far = await self._dial()
-            self._streams |= {near, far}
-            async with near, far, trio.open_nursery() as nursery:
-                nursery.start_soon(self._pump, near, far, DIRECTIONS[0])
-                nursery.start_soon(self._pump, far, near, DIRECTIONS[1])
-            self._streams -= {near, far}
+    def _accept(self, listening: socket.socket) -> None:
+        near, _ = listening.accept()
+        far = socket.socket(listening.family)
+        try:
+            far.connect(("127.0.0.1", self.far) if isinstance(self.far, int) else str(self.far))
+        except OSError:
+            near.close()
+            far.close()
+            return
+        self._sockets |= {near, far}
+        self._switch.watch(near, partial(self._pump, near, far, DIRECTIONS[0]))
+        self._switch.watch(far, partial(self._pump, far, near, DIRECTIONS[1]))
+        for each in (near, far):
+            each.settimeout(PATIENCE)
 
-    async def _pump(self, source: trio.SocketStream, sink: trio.SocketStream, direction: str) -> None:
-        with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
-            while data := await source.receive_some(65536):
+    def _pump(self, source: socket.socket, sink: socket.socket, direction: str) -> None:
+        try:
+            if data := source.recv(65536):
                 self.passed[direction] += len(data)
                 if direction == self._direction:
                     data, self.left = data[: self.left], self.left - len(data)
-                await sink.send_all(data)
+                sink.sendall(data)
                 if self.left <= 0:
                     self._cut()
-            await sink.send_eof()
-            return
-        for stream in (source, sink):  # one direction has ended: so has the other
-            await trio.aclose_forcefully(stream)
+                return
+            sink.shutdown(socket.SHUT_WR)
+        except OSError:  # one direction has ended: so has the other
+            ended = True
+        else:
+            self._switch.leave(source)
+            self._sockets.discard(source)
+            ended = sink not in self._sockets
+        if ended:
+            for each in (source, sink):
+                self._sockets.discard(each)
+                self._switch.close(each)
 
     def _cut(self) -> None:
         self.left = NEVER
-        for stream in self._streams:
+        for each in self._sockets:
             if self._how == "reset":
                 with suppress(OSError):
-                    stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-            stream.socket.close()
-        self._streams.clear()
+                    each.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            self._switch.close(each)
+        self._sockets.clear()
 
 
 HTTP: Final = HttpClientOptions(reconnect_after=0.001)
@@ -230,18 +293,20 @@ class Point:
     how: str
     at: int
 
-    def run(self, loop: str, looks_on: bool = True) -> tuple[Counter[str], Counter[str]]:
+    async def run(self, switch: Switch, looks_on: bool, here: Here) -> tuple[Counter[str], Counter[str]]:
         """Return how the calls ended, and the bytes that passed. Raises Broken, or what else went wrong, in a group."""
         ends: Counter[str] = Counter()
-        relay = Relay(self.direction, self.at, self.how)
-        with tempfile.TemporaryDirectory() as name:
-            folder = Path(name)
-            if self.kind == "stdio":
-                EachLoop(loop).run(partial(self._over_stdio, ends))
-            else:
-                with TrioThread(partial(relay.listening, folder / "near" if self.kind == "unix" else None)):
-                    EachLoop(loop).run(partial(self._over_sockets, ends, relay, folder, looks_on))
-        return ends, relay.passed
+        relay = Relay(switch, self.direction, self.at, self.how)
+        with here.scope(2 * PATIENCE):
+            with tempfile.TemporaryDirectory() as name:
+                folder = Path(name)
+                if self.kind == "stdio":
+                    await self._over_stdio(ends, here)
+                else:
+                    with relay.listening(folder / "near" if self.kind == "unix" else None):
+                        await self._over_sockets(ends, relay, folder, looks_on, here)
+            return ends, relay.passed
+        raise Broken("the conversation does not end")
 
     async def _over_stdio(self, ends: Counter[str], here: Here) -> None:
         limits = [NEVER, NEVER]
@@ -294,9 +359,11 @@ class Point:
 
 
 async def wait_until(here: Here, holds: Callable[[], bool], otherwise: str) -> None:
+    pause = 0.001
     with here.scope(PATIENCE):
         while not holds():
-            await here.sleep(0.001)
+            await here.sleep(pause)
+            pause = min(2 * pause, 0.02)
         return
     raise Broken(otherwise)
 
@@ -304,12 +371,14 @@ async def wait_until(here: Here, holds: Callable[[], bool], otherwise: str) -> N
 KINDS: Final = ("tcp", "tcp again", "unix", "http", "websocket", "stdio")
 
 
-def points(kind: str, era: str, every: int) -> list[Point]:
+def points(switch: Switch, kind: str, era: str, every: int) -> list[Point]:
     """Return the cuts of a conversation, whose length is that of a whole one."""
     lengths = dict.fromkeys(DIRECTIONS, 1500)
     if kind != "stdio":
-        _, passed = Point(kind, era, "", "", NEVER).run("trio", looks_on=False)
-        lengths = {direction: passed[direction] for direction in DIRECTIONS}
+        (whole,) = tried(switch, "trio", [Trial(Point(kind, era, "", "", NEVER))])
+        if whole.faults:
+            raise Broken(whole.faults[0])
+        lengths = {direction: whole.passed[direction] for direction in DIRECTIONS}
     hows = ("closed",) if kind == "stdio" else ("closed", "reset")
     return [
         Point(kind, era, direction, how, at)
@@ -318,16 +387,70 @@ def points(kind: str, era: str, every: int) -> list[Point]:
     ]
 
 
+@attrs.define(eq=False)
+class Trial:
+    """A point that is tried, and what came of it."""
+
+    point: Point
+    looks_on: bool = False
+    ends: Counter[str] = attrs.field(factory=Counter)
+    passed: Counter[str] = attrs.field(factory=Counter)
+    faults: list[str] = attrs.field(factory=list)
+    """What broke, and the errors that the library logged."""
+
+
+NOW: ContextVar[Trial] = ContextVar("NOW")
+"""The point that the running task belongs to."""
+
+
 class Faults(logging.Handler):
     """Collects the errors that the library logs."""
 
     def __init__(self) -> None:
         super().__init__(logging.ERROR)
-        self.said: list[str] = []
+        self.elsewhere: list[str] = []
+        """Those that belong to no point."""
 
     def emit(self, record: logging.LogRecord) -> None:
         if not record.getMessage().startswith("the tool 'ask' failed"):
-            self.said.append(self.format(record))
+            trial = NOW.get(None)
+            (self.elsewhere if trial is None else trial.faults).append(self.format(record))
+
+
+FAULTS: Final = Faults()
+
+
+def tried(switch: Switch, loop: str, trials: Sequence[Trial]) -> Sequence[Trial]:
+    """Try points at once on a loop; where that loop itself breaks, try each on a loop of its own."""
+
+    async def try_one(trial: Trial, here: Here) -> None:
+        NOW.set(trial)
+        try:
+            trial.ends, trial.passed = await trial.point.run(switch, trial.looks_on, here)
+        except Exception as error:
+            trial.faults.insert(0, repr(_first(error)))
+
+    async def main(here: Here) -> None:
+        async with here.tasks() as tasks:
+            for trial in trials:
+                tasks.spawn(try_one(trial, here))
+
+    try:
+        EachLoop(loop).run(main, limit=6 * PATIENCE)
+    except Exception as error:
+        FAULTS.elsewhere.insert(0, repr(_first(error)))
+    if FAULTS.elsewhere and len(trials) > 1:
+        FAULTS.elsewhere.clear()
+        return [each for trial in trials for each in tried(switch, loop, [Trial(trial.point, trial.looks_on)])]
+    trials[0].faults += FAULTS.elsewhere
+    FAULTS.elsewhere.clear()
+    return trials
+
+
+def _first(error: BaseException) -> BaseException:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
 
 
 def main() -> int:
@@ -335,36 +458,33 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--every", type=int, default=1, help="try every n-th byte alone")
     parser.add_argument("--kinds", nargs="*", choices=KINDS, default=KINDS)
+    parser.add_argument("--eras", nargs="*", choices=ERAS, default=ERAS)
     parser.add_argument("--loop", choices=("trio", "asyncio"), default="trio")
     chosen = parser.parse_args()
-    faults = Faults()
     logger = logging.getLogger("mcpio")
-    logger.addHandler(faults)
+    logger.addHandler(FAULTS)
     logger.propagate = False
-    tried = failures = 0
-    for kind, era in itertools.product(chosen.kinds, ERAS):
+    gc.freeze()  # collections would look at much that stays, and take a fifth of the time
+    gc.set_threshold(20_000)
+    switch = Switch()
+    total = failures = 0
+    for kind, era in itertools.product(chosen.kinds, chosen.eras):
         if kind == "stdio" and era == "stateless":
             continue  # the child speaks in sessions
-        began, ends, count = time.monotonic(), Counter[str](), 0
-        for point in points(kind, era, chosen.every):
-            count += 1
-            broken = faults.said
-            try:
-                ends.update(point.run(chosen.loop, count % 10 == 0)[0])
-            except Exception as error:
-                fault: BaseException = error
-                while isinstance(fault, BaseExceptionGroup):
-                    fault = fault.exceptions[0]
-                broken.insert(0, repr(fault))
-            if broken:
-                failures += 1
-                print(f"{point}: {broken[0]}", flush=True)
-            broken.clear()
-        tried += count
+        began, ends = time.monotonic(), Counter[str]()
+        trials = [Trial(point, n % 10 == 0) for n, point in enumerate(points(switch, kind, era, chosen.every), 1)]
+        for first in range(0, len(trials), AT_ONCE):
+            for trial in tried(switch, chosen.loop, trials[first : first + AT_ONCE]):
+                ends.update(trial.ends)
+                if trial.faults:
+                    failures += 1
+                    print(f"{trial.point}: {trial.faults[0]}", flush=True)
+        total += len(trials)
         print(
-            f"{kind}, {era}: {count} points in {time.monotonic() - began:.0f} s; calls ended {dict(ends)}", flush=True
+            f"{kind}, {era}: {len(trials)} points in {time.monotonic() - began:.0f} s; calls ended {dict(ends)}",
+            flush=True,
         )
-    print(f"verdict: {failures} of {tried} points broke a promise on {chosen.loop}")
+    print(f"verdict: {failures} of {total} points broke a promise on {chosen.loop}")
     return 1 if failures else 0
 
 

@@ -259,13 +259,12 @@ class StatelessClient(Handshake):
     log_level: str | None
     """The least severe log messages to request with each request; ``None`` for none (GONE-04)."""
     takes_tasks: bool
-    """Whether a call may be answered by a task (XTASK-03)."""
+    """Whether a call may be answered by a task (XTASK-03). Set by ``declare``, before any call."""
 
     def __init__(self, info: Implementation, revision: Revision, *, identify: bool) -> None:
         super().__init__(Role.CLIENT, None)
         self.codec = codec(revision)
         self.log_level = None
-        self.takes_tasks = False
         self._own: Capabilities = ClientCapabilities()
         self._identity: dict[str, Any] | None = encode(self.codec, info) if identify else None
         # The envelope of every request, made by the first one that needs it.

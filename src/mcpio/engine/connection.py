@@ -861,7 +861,7 @@ class Connection(Answers):
         phase = Phase[state.phase]
         if phase is Phase.CLOSING:
             channel.life = _CLOSING
-        if phase is not Phase.NEW or state.revision is not None or state.peer_instructions is not None:
+        if phase is not Phase.NEW or state.peer_instructions is not None:
             dialogue = self._dialogue
             dialogue.instructions = state.peer_instructions
             # A closing session takes up nothing that its phase would decide.

@@ -530,7 +530,6 @@ class Streams:
                 exchange.send(encode_comment())
                 exchange.wake()
             stream.sent_at = self.now
-        stream.has_timer = True
         self._timers.set((_STREAM, session.key, stream.number), stream.sent_at + longest)
 
     def _forget_sent(self, session: HttpSession) -> None:
