@@ -1393,6 +1393,10 @@ class HttpClient:
         A request of the server waits for the answer, and both sides may take it twice: the server ignores the second.
         """
         may_repeat = call.may_repeat or isinstance(error, ConnectFailed)  # of which nothing was sent
+        if self.connection.phase is Phase.CLOSED and may_repeat and not call.tries:
+            call.tries = self._options.reconnect_tries  # for the last time, as ``_leave`` sends one that waits
+            self._request(call)
+            return
         if not may_repeat or call.tries >= self._options.reconnect_tries or self.connection.phase is Phase.CLOSED:
             self._fail(call, error)
             return

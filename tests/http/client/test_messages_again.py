@@ -149,6 +149,32 @@ def test_closing_sends_the_answer_that_waits_at_once_and_for_the_last_time() -> 
     assert isinstance(refused.error, ConnectionLost)
 
 
+@pytest.mark.parametrize("how", [None, OSError("broken"), REFUSED, 503])
+def test_answer_that_breaks_off_while_closing_is_sent_at_once_and_for_the_last_time(how: Any) -> None:
+    talk, answer = asking()
+    talk.connection.close(talk.now, grace=0)
+    assert [asked.method for asked in talk.step()] == []
+    (again,) = break_off(talk, answer, how)
+    assert again.json == answer.json
+    assert talk.found(MessageRefused) == []
+    ending = break_off(talk, again, how)
+    assert [asked.method for asked in ending] == ["DELETE"]
+    (refused,) = talk.found(MessageRefused)
+    assert isinstance(refused.error, ConnectFailed | ConnectionLost | UnexpectedResponse)
+
+
+@pytest.mark.parametrize("how", [None, OSError("broken"), 503])
+def test_notification_of_unknown_meaning_that_breaks_off_while_closing_is_not_sent_again(how: Any) -> None:
+    talk, answer = asking()
+    talk.answer(answer, 202)
+    talk.connection.send_notification(CustomNotification("a/b"))
+    (note,) = talk.step()
+    talk.connection.close(talk.now, grace=0)
+    talk.step()
+    assert [asked.method for asked in break_off(talk, note, how)] == ["DELETE"]
+    assert len(talk.found(MessageRefused)) == 1
+
+
 def test_closing_waits_for_the_second_try() -> None:
     talk, answer = asking()
     talk.reset(answer)
