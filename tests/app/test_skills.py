@@ -15,7 +15,7 @@ from linked import Link
 from skilled import head, linked_to, skill
 
 from mcpio._drivers import skill_folders
-from mcpio.app import file_access
+from mcpio.app import runtime
 from mcpio.app.context import Context
 from mcpio.app.forwarding import ForwardingServer
 from mcpio.app.server import Server
@@ -626,7 +626,7 @@ def test_folder_that_is_none_is_refused(tmp_path: Path) -> None:
 
 
 def test_folder_before_any_driver_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(file_access.OPENERS, "skills", raising=False)
+    monkeypatch.delitem(runtime.OPENERS, "skills", raising=False)
     with pytest.raises(RuntimeError, match=r"import mcpio\.trio"):
         Server("s").skills.add_folder(tmp_path)
 

@@ -10,7 +10,7 @@ import pytest
 from linked import Link
 
 from mcpio._drivers import lifespan_of
-from mcpio.app import file_access
+from mcpio.app import runtime
 from mcpio.app.context import Context
 from mcpio.app.forwarding import ForwardingServer
 from mcpio.app.server import Server
@@ -195,7 +195,7 @@ def test_wrong_options_are_refused_by_name() -> None:
 
 
 def test_file_before_any_driver_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(file_access, "OPENERS", {})
+    monkeypatch.setattr(runtime, "OPENERS", {})
     monkeypatch.setattr("mcpio.app.views.OPENERS", {})
     with pytest.raises(RuntimeError, match=r"import mcpio\.trio"):
         Server("s").view("ui://clock", "clock.html")

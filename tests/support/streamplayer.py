@@ -23,7 +23,7 @@ from mcpio.revisions import Revision
 from mcpio.testing import whole
 from mcpio.testing.script import Script
 from mcpio.testing.script_player import Player, Side
-from mcpio.trio import _transport as trio_wire
+from mcpio.trio._drivers import adapter_for
 
 __all__ = ["AsyncioPlayer", "TrioPlayer"]
 
@@ -223,7 +223,7 @@ class TrioPlayer(StreamPlayer):
                 here = trio.socket.socket()
                 await here.connect(listener.getsockname())
                 there, _ = await listener.accept()
-        return trio_wire.adapter_for(trio.SocketStream(there)), _TrioNear(trio.SocketStream(here))
+        return adapter_for(trio.SocketStream(there)), _TrioNear(trio.SocketStream(here))
 
 
 class _TrioNear:

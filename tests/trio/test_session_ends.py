@@ -18,8 +18,7 @@ from mcpio.app.server import Server
 from mcpio.app.session import Session
 from mcpio.errors import ConnectFailed, ConnectionLost, McpError, NoBackChannel
 from mcpio.trio import connect, open_transport, serve
-from mcpio.trio._drivers import start_client
-from mcpio.trio._transport import adapter_for
+from mcpio.trio._drivers import adapter_for, start_client
 
 # Transports that break
 

@@ -12,13 +12,13 @@ import pytest
 import trio
 
 from mcpio._drivers.signals import DEFAULT_TIMEOUT, Terminated, exit_status
-from mcpio.trio._signals import run_until_signalled, terminate_on_signals
+from mcpio.trio._event_loop import run_until_signalled, terminate_on_signals
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
 
 SERVER = """
 import sys, threading, time, trio
-from mcpio.trio._signals import run_until_signalled, terminate_on_signals
+from mcpio.trio._event_loop import run_until_signalled, terminate_on_signals
 
 async def handle(how):
     match how:
@@ -117,7 +117,7 @@ def test_time_limit_leaves_the_system_some_of_a_tenth_of_a_second() -> None:
 
 IMPATIENT = """
 import signal, sys, trio
-from mcpio.trio._signals import terminate_on_signals
+from mcpio.trio._event_loop import terminate_on_signals
 
 async def main():
     with terminate_on_signals(timeout=None):
@@ -146,7 +146,7 @@ def test_second_signal_ends_slow_cleanup() -> None:
 
 WITH_EXIT_FUNCTIONS = """
 import atexit, os, sys, trio
-from mcpio.trio._signals import terminate_on_signals
+from mcpio.trio._event_loop import terminate_on_signals
 
 class Slow:
     def __del__(self):

@@ -8,7 +8,7 @@ import pytest
 import trio
 import trio.testing
 
-from mcpio.trio._socket_stream import QuickSocketStream
+from mcpio.trio._descriptors import QuickSocketStream
 
 
 async def pair() -> tuple[QuickSocketStream, QuickSocketStream]:

@@ -14,7 +14,7 @@ from mcpio.engine.client import ClientConnection
 from mcpio.engine.table import Phase
 from mcpio.events import NotificationReceived
 from mcpio.testing import pair
-from mcpio.trio._transport import ChannelAdapter, adapter_for
+from mcpio.trio._drivers import ChannelAdapter, adapter_for
 from mcpio.types.base import CustomNotification
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeAlias
 
 from mcpio._checks import called, required
 from mcpio._printable import printable, shortened
-from mcpio.app.file_access import OPENERS
+from mcpio.app.runtime import OPENERS
 
 if TYPE_CHECKING:
     from mcpio.app.server import Server

@@ -116,6 +116,11 @@ class Driver(Protocol):
         """Report a failure to the operator, with its exception."""
 
 
+OPENERS: Final[dict[str, Callable[..., Any]]] = {}
+"""Functions of the drivers that open files and folders for this layer, which does no I/O itself: by what they open.
+Any driver that is imported enters them."""
+
+
 def checked_grace(grace: float | None) -> float | None:
     """Return a grace in seconds, ``None`` for no limit. Raises LocalProtocolError if it is not a number >= 0."""
     try:

@@ -18,12 +18,11 @@ import attrs
 from mcpio._checks import check_options
 from mcpio.app.context import Context
 from mcpio.app.contracts import CacheHint, InputRequired, hidden_in
-from mcpio.app.file_access import OPENERS
 from mcpio.app.frontmatter import frontmatter_text, is_skill_name, yaml_package
 from mcpio.app.registry.base import Edition, RegisteredFunction, Registry, UnsafePath, path_segments
 from mcpio.app.registry.registration import AccessOptions, ResourceOptions, checked_uri, make_resource, restrict
 from mcpio.app.registry.resources import FunctionResource, not_found
-from mcpio.app.runtime import when_ready
+from mcpio.app.runtime import OPENERS, when_ready
 from mcpio.errors import ErrorCode, RequestError
 from mcpio.types.content import BlobResourceContents, TextResourceContents
 from mcpio.types.features import Resource

@@ -8,8 +8,8 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 from mcpio.app.contracts import CacheHint
-from mcpio.app.file_access import OPENERS
 from mcpio.app.registry.registration import RegistrationOptions, listed, make_resource
+from mcpio.app.runtime import OPENERS
 from mcpio.types.base import VIEW_MIME_TYPE, VIEWS_EXTENSION
 
 if TYPE_CHECKING:

@@ -201,7 +201,7 @@ def open_tcp(host: str, port: int, **options: Unpack[TcpOptions]) -> AsyncioClie
 
     Raises ConnectFailed if the connection or the handshake fails.
     """
-    return AsyncioClientContext(lambda: _start(partial(_to_tcp, host, port), None, options))
+    return AsyncioClientContext(lambda: _start(partial(tcp_connector, host, port), None, options))
 
 
 async def connect_tcp(
@@ -211,7 +211,7 @@ async def connect_tcp(
 
     It ends when any task closes it, or with ``group``; without a group it ends with the event loop.
     """
-    client, _ = await _start(partial(_to_tcp, host, port), group, options)
+    client, _ = await _start(partial(tcp_connector, host, port), group, options)
     return client
 
 
@@ -220,14 +220,14 @@ def open_unix(path: str | os.PathLike[str], **options: Unpack[SocketOptions]) ->
 
     Raises ConnectFailed if the connection or the handshake fails.
     """
-    return AsyncioClientContext(lambda: _start(partial(_to_unix, path), None, options))
+    return AsyncioClientContext(lambda: _start(partial(unix_connector, path), None, options))
 
 
 async def connect_unix(
     path: str | os.PathLike[str], *, group: asyncio.TaskGroup | None = None, **options: Unpack[SocketOptions]
 ) -> Client:
     """Return a client of a server on a Unix socket, tied to no block. See ``open_unix``, and ``connect_tcp``."""
-    client, _ = await _start(partial(_to_unix, path), group, options)
+    client, _ = await _start(partial(unix_connector, path), group, options)
     return client
 
 
@@ -258,14 +258,6 @@ async def connect_websocket(
     """
     client, _ = await _start(partial(_to_websocket, url), group, options)
     return client
-
-
-def _to_tcp(host: str, port: int, client_options: dict[str, Any], loop: EventLoop) -> SocketConnector[Any]:
-    return tcp_connector(host, port, client_options, loop)
-
-
-def _to_unix(path: str | os.PathLike[str], client_options: dict[str, Any], loop: EventLoop) -> SocketConnector[Any]:
-    return unix_connector(path, client_options, loop)
 
 
 def _to_websocket(url: str, client_options: dict[str, Any], loop: EventLoop) -> SocketConnector[Any]:

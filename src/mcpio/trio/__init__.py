@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from mcpio.trio._drivers import open_transport as open_transport
     from mcpio.trio._drivers import run_tasks as run_tasks
     from mcpio.trio._drivers import serve as serve
+    from mcpio.trio._event_loop import Terminated as Terminated
+    from mcpio.trio._event_loop import run_until_signalled as run_until_signalled
+    from mcpio.trio._event_loop import terminate_on_signals as terminate_on_signals
     from mcpio.trio._http import HttpClientTimeouts as HttpClientTimeouts
     from mcpio.trio._http import connect_http as connect_http
     from mcpio.trio._http import finish_login as finish_login
@@ -53,9 +56,6 @@ if TYPE_CHECKING:
     from mcpio.trio._servers import ServerState as ServerState
     from mcpio.trio._servers import open_servers as open_servers
     from mcpio.trio._servers import proxy as proxy
-    from mcpio.trio._signals import Terminated as Terminated
-    from mcpio.trio._signals import run_until_signalled as run_until_signalled
-    from mcpio.trio._signals import terminate_on_signals as terminate_on_signals
     from mcpio.trio._stdio import ChildProcess as ChildProcess
     from mcpio.trio._stdio import StdioClient as StdioClient
     from mcpio.trio._stdio import connect_stdio as connect_stdio
@@ -87,6 +87,6 @@ else:
                 "serve_stdio start_process stdio_stream"
             ),
             "_servers": "ServerSource ServerState Servers open_servers proxy",
-            "_signals": "Terminated run_until_signalled terminate_on_signals",
+            "_event_loop": "Terminated run_until_signalled terminate_on_signals",
         },
     )

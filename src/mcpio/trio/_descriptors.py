@@ -153,6 +153,38 @@ class StdioStream(FdStream):
         await trio.lowlevel.checkpoint()
 
 
+class QuickSocketStream(FdStream):
+    """Wraps a plain ``trio.SocketStream``, which it owns from then on. For POSIX.
+
+    It makes fewer system calls and takes fewer turns of the loop than Trio's own stream.
+    """
+
+    def __init__(self, stream: trio.SocketStream) -> None:
+        self.socket = stream.socket
+        fd = stream.socket.fileno()
+        # Both directions share one descriptor, so only the reader closes it.
+        super().__init__(PollReader(fd, close=lambda _: stream.socket.close()), PollWriter(fd, close=lambda _: None))
+        self._stream = stream
+        self._has_ended = False
+
+    async def send_eof(self) -> None:
+        """Half-close the connection. Further calls do nothing."""
+        super()._check_sending()
+        await self._stream.send_eof()
+        self._has_ended = True
+
+    async def aclose(self) -> None:
+        """Close the connection."""
+        self._sink.close()
+        self._source.close()
+        await self._stream.aclose()
+
+    def _check_sending(self) -> None:
+        super()._check_sending()
+        if self._has_ended:
+            raise trio.ClosedResourceError("this end was closed")
+
+
 class PollReader:
     """Reads from a descriptor whose reads never block: one in non-blocking mode, or of a kind that is always ready.
 

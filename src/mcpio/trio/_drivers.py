@@ -8,18 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, Unpack
 
 import trio
 
 from mcpio._drivers import ClientContext, checked_server, in_lifespan, lifespan_of
-from mcpio._drivers.actor import Actor, TaskHost, hosted_tasks
+from mcpio._drivers.actor import Actor, TaskHost, TransportAdapter, close_forcefully, hosted_tasks
+from mcpio._drivers.event_loop import stream_adapter
 from mcpio._drivers.setup import ConnectOptions, ServerSetupOptions, carry, client_runner, serve_adapter
 from mcpio.app.client import Client
 from mcpio.app.reconnection import SessionReconnector
 from mcpio.app.runtime import in_steps, settled
 from mcpio.app.session import Session
 from mcpio.engine.client import ClientConnection
+from mcpio.engine.connection import Connection
 from mcpio.engine.server import ServerConnection
 from mcpio.trio._event_loop import TrioEventLoop
 from mcpio.trio._runtime import (
@@ -30,7 +32,6 @@ from mcpio.trio._runtime import (
     ungrouped,
     uninterruptible,
 )
-from mcpio.trio._transport import Transport, TransportAdapter, adapter_for, close_forcefully
 
 if TYPE_CHECKING:
     from mcpio.app.server import Server
@@ -171,7 +172,7 @@ async def start_client(
         return await run_client(run, nursery, is_resumed=is_resumed)
     except BaseException:
         # Invalid options, for one: no actor owned the transport yet.
-        await close_forcefully(adapter)
+        await close_forcefully(adapter, TrioEventLoop())
         raise
 
 
@@ -219,3 +220,64 @@ async def run_tasks(server: Server, *, task_status: trio.TaskStatus[None] = trio
                 async with hosted_tasks(server, host, state, last_moment):
                     task_status.started()
                     await trio.sleep_forever()
+
+
+# ----------------------------------------------------------------------------------------------------------- transports
+# A connection's bytes or messages over a Trio stream or channel.
+
+Transport: TypeAlias = "trio.abc.Stream | trio.abc.Channel[str] | trio.abc.Channel[bytes]"
+"""Carries a conversation: a stream of bytes, or a channel of whole messages."""
+
+
+class ChannelAdapter:
+    """Carries whole JSON texts over a ``trio.abc.Channel``.
+
+    They are sent as str or bytes, whichever the peer sent last. Until it has sent something, ``binary`` decides.
+    """
+
+    unsent = False
+    ending = False
+
+    def __init__(self, channel: trio.abc.Channel[str] | trio.abc.Channel[bytes], *, binary: bool) -> None:
+        self._channel = channel
+        self._binary = binary
+
+    async def receive(self, connection: Connection) -> None:
+        """Wait for the next message, and feed it or the end of the channel."""
+        try:
+            message: object = await self._channel.receive()
+        except trio.EndOfChannel:
+            connection.receive_message(None, trio.current_time())
+            return
+        if not isinstance(message, str | bytes | bytearray | memoryview):
+            raise TypeError(f"a channel's messages must be str or bytes, not {type(message).__name__}")
+        self._binary = not isinstance(message, str)
+        text = message if isinstance(message, str) else bytes(message)
+        connection.receive_message(text, trio.current_time())
+
+    def send_now(self, connection: Connection) -> None:
+        """Do nothing: a channel does not tell whether ``send`` would wait, so ``send`` does all the writing."""
+
+    async def send(self, connection: Connection) -> None:
+        """Send every message that the engine has."""
+        while (message := connection.next_message()) is not None:
+            text = message.text if self._binary else message.text.decode()
+            connection.set_unwritten(len(message.text))
+            await self._channel.send(text)  # type: ignore[arg-type]  # whichever of the two the peer uses
+            connection.set_unwritten(0)
+
+    def session_lost(self) -> None:
+        """Do nothing: this adapter has only one channel."""
+
+    async def aclose(self) -> None:
+        """Close the channel."""
+        await self._channel.aclose()
+
+
+def adapter_for(transport: Transport, *, binary: bool = False) -> TransportAdapter:
+    """Return the adapter of a transport. Raises TypeError if it is neither a stream nor a channel."""
+    if isinstance(transport, trio.abc.Stream):
+        return stream_adapter(transport, TrioEventLoop())
+    if isinstance(transport, trio.abc.Channel):
+        return ChannelAdapter(transport, binary=binary)
+    raise TypeError(f"a transport must be a trio.abc.Stream or a trio.abc.Channel, not {type(transport).__name__}")

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import socket
 import ssl
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, suppress
 from functools import cached_property
 from math import inf
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 
 import trio
 
@@ -21,11 +21,13 @@ from mcpio._drivers.event_loop import (
     read_out,
     set_tcp_keep_alive,
 )
+from mcpio._drivers.signals import DEFAULT_TIMEOUT, Terminated, ended_by_signals, exit_status
 from mcpio.app.runtime import Runtime
 from mcpio.trio._runtime import Signal, Timekeeper, TrioRuntime, last_moment, ungrouped
-from mcpio.trio._signals import terminate_on_signals
 
-__all__ = ["BROKEN", "TrioEventLoop", "keep_tcp_alive"]
+__all__ = ["BROKEN", "Terminated", "TrioEventLoop", "keep_tcp_alive", "run_until_signalled", "terminate_on_signals"]
+
+T = TypeVar("T")
 
 BROKEN: Final = (trio.BrokenResourceError, trio.ClosedResourceError, OSError)
 """The exceptions that a closed or broken stream raises."""
@@ -164,7 +166,7 @@ class TrioEventLoop:
     def quickened(self, stream: trio.abc.Stream) -> trio.abc.Stream:
         """Wrap a plain socket, on POSIX."""
         if os.name == "posix" and isinstance(stream, trio.SocketStream):
-            from mcpio.trio._socket_stream import QuickSocketStream  # only where there are sockets
+            from mcpio.trio._descriptors import QuickSocketStream  # only where there are sockets
 
             return QuickSocketStream(stream)
         return stream
@@ -255,3 +257,53 @@ def keep_tcp_alive(stream: trio.abc.Stream, seconds: float | None) -> None:
     if seconds is None or not isinstance(stream, trio.SocketStream):
         return
     set_tcp_keep_alive(stream.socket, seconds)
+
+
+def terminate_on_signals(
+    *, timeout: float | None = DEFAULT_TIMEOUT, end_with_parent: bool = False
+) -> AbstractContextManager[None]:
+    """Context manager that ends its block, and then the process, at the first SIGINT or SIGTERM. For a Trio run.
+
+    The signal cancels the block. When that is unwound, ``Terminated`` is raised, which ends the process with the right
+    status, also from within nurseries (an exception group of ``Terminated`` only is not printed). If the body fails
+    while it is cancelled, its own exception propagates instead.
+
+    ``timeout`` is how many seconds the process may live after the signal; then it is ended on the spot, whatever still
+    runs: a handler that computes or sleeps without awaiting, a thread that an exit would wait for, or slow clean-up.
+    Only C code that keeps the interpreter lock can delay that. Exit functions run within that time. ``None`` sets no
+    limit. A second signal ends the process immediately. Child processes that ``open_stdio`` and ``start_process``
+    started are waited for, by the rules of their shutdown, and killed if they are left at the end.
+
+    ``end_with_parent`` also takes the end of the parent process for a SIGTERM, within about a second. For a server on
+    standard input whose client was killed: it sees no end of its input as long as another process holds the pipe open.
+    It has no effect on Windows.
+
+    Signal handlers belong to the main thread; in another thread the block has no effect. SIGINT counts even if the
+    process was started to ignore it, as a background job of a shell is. The end of the block restores the previous
+    handlers, unless a signal ended it.
+    """
+    return ended_by_signals(
+        trio.CancelScope(),
+        trio.lowlevel.current_trio_token().run_sync_soon,
+        timeout,
+        end_with_parent=end_with_parent,
+    )
+
+
+def run_until_signalled(main: Callable[[], Awaitable[T]], *, timeout: float | None = DEFAULT_TIMEOUT) -> T:
+    """Run ``main`` in a Trio run inside ``terminate_on_signals``.
+
+    ``Terminated`` propagates unwrapped; other exceptions as from ``trio.run``.
+    """
+
+    async def guarded() -> T:
+        with terminate_on_signals(timeout=timeout):
+            return await main()
+
+    try:
+        return trio.run(guarded)
+    except BaseExceptionGroup as group:
+        status = exit_status(group)
+        if status is None:
+            raise
+        raise Terminated(status - 128) from None

@@ -32,7 +32,7 @@ __all__ = ["ServeSocketOptions", "SocketListening", "SocketOptions", "SocketPeer
 
 Listeners = Sequence["trio.abc.Listener[Any]"]
 
-_LATE: Final = ("mcpio.trio._socket_stream",) if os.name == "posix" else ()
+_LATE: Final = ("mcpio.trio._descriptors",) if os.name == "posix" else ()
 
 
 def _host() -> Host:

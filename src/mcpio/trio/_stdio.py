@@ -40,9 +40,8 @@ from mcpio.engine.shutdown import Shutdown, ShutdownAction
 from mcpio.errors import ConnectFailed
 from mcpio.trio._descriptors import Child, FdReader, StderrReader, StdioStream
 from mcpio.trio._drivers import TrioClientContext, serve, start_client
-from mcpio.trio._event_loop import TrioEventLoop
+from mcpio.trio._event_loop import TrioEventLoop, terminate_on_signals
 from mcpio.trio._runtime import check_in_trio, ungrouped, uninterruptible
-from mcpio.trio._signals import terminate_on_signals
 
 if TYPE_CHECKING:
     from mcpio.app.server import Server

@@ -16,7 +16,7 @@ from mcpio.app.client import Client, ClientOptions
 from mcpio.app.server import Server
 from mcpio.testing.transport_kit import _trio_ends
 from mcpio.testing.transport_kit._loops import LOOPS, LoopName
-from mcpio.trio._transport import Transport
+from mcpio.trio._drivers import Transport
 
 if TYPE_CHECKING:
     from mcpio.asyncio._drivers import ReceiveMessage, SendMessage
