@@ -370,6 +370,34 @@ def test_close_ends_streams_and_rejects_new_requests(loop: EventLoop) -> None:
     loop.run(main)
 
 
+@pytest.mark.parametrize("in_session", [True, False])
+def test_stream_beyond_the_grace_ends_with_an_error(loop: EventLoop, in_session: bool) -> None:
+    ended: list[str] = []
+
+    async def main() -> None:
+        server = small_server()
+
+        @server.tool
+        async def hold() -> None:
+            try:
+                await loop.event().wait()
+            finally:
+                ended.append("hold")
+
+        application = app(server, options=HttpOptions(answers="sse", sessions=in_session))
+        client = RawClient(AsgiWire(application, loop))
+        if in_session:
+            await client.initialize()
+        call = as_call(await client.call("hold"))
+        application.close(0)
+        await loop.sleep(0.01)
+        await loop.settle()
+        assert (call.is_over, call.returned(), ended) == (True, True, ["hold"])
+        assert call.new_messages()[-1]["error"]["message"] == "Service unavailable: the server is closing"
+
+    loop.run(main)
+
+
 def test_close_without_requests_and_without_grace(loop: EventLoop) -> None:
     unserved, waiting = app(small_server()), app(small_server(lifespan=Opened()))
     waiting.close()

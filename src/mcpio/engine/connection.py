@@ -723,6 +723,11 @@ class Connection(Answers):
         return self._channel.has_room_for_deferred
 
     @property
+    def close_deadline(self) -> float | None:
+        """When a closing connection gives up the requests that still run; ``None`` for never, or while it is open."""
+        return self._channel.timers.get(CLOSE_TIMER)
+
+    @property
     def end(self) -> ConnectionClosed | None:
         """The last event, which says how the connection ended; ``None`` before that."""
         channel = self._channel

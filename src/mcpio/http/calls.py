@@ -5,8 +5,10 @@ The first fault of a request decides (ERA-13). Nothing of a call is left after i
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from collections.abc import Callable, Hashable, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 
@@ -14,8 +16,8 @@ from mcpio.engine.channel import Kind, Outbox, Timers
 from mcpio.engine.envelope import EnvelopeReader, unsupported_version
 from mcpio.engine.limits import Held, Limits
 from mcpio.engine.stateless_engine import StatelessEngine
-from mcpio.errors import ErrorCode, RequestError
-from mcpio.events import Event, IncomingId
+from mcpio.errors import ErrorCode, MessageTooLarge, RequestError
+from mcpio.events import CancelReceived, Event, IncomingId
 from mcpio.framing import jsonrpc
 from mcpio.framing.sse import encode_comment, encode_event
 from mcpio.http.checks import Rejection, accepts_events
@@ -361,16 +363,27 @@ class Calls:
             self._timers.set(_END_OF_CALLS, limit if due is None else min(due, limit))
 
     def end(self, rejection: Rejection) -> None:
-        """End the calls that still run: with ``rejection``, or where a stream has begun, with its end."""
+        """End the calls that still run: with ``rejection``, or where a stream has begun, with that error in it."""
         self.wait()
         for call in tuple(self._waiting.values()):
             exchange = call.exchange
-            self.lose(call, "the server is closing")
             if exchange.response is _UNDECIDED:
+                self.lose(call, _CLOSING)
                 exchange.reject(rejection)
             else:
-                exchange.finish()
+                self._end_stream(call, exchange, RequestError(ErrorCode.INTERNAL_ERROR, rejection.message))
             self.settle(exchange)
+
+    def _end_stream(self, call: Call, exchange: Exchange, error: RequestError) -> None:
+        """End a stream after all that waits in it, with the error unless the call was answered."""
+        if not call.is_answered:
+            with suppress(MessageTooLarge):
+                self.connection.send_error(call.id, error)
+                self._events.append((self, CancelReceived(call.id, _CLOSING, {})))
+        call.pull(sys.maxsize)
+        if call.exchange is not None:  # the error was too large
+            self.lose(call, _CLOSING)
+            exchange.finish()
 
     def next_event(self) -> Event | None:
         """Return the last event, once the server is closing and every call is over."""
@@ -382,6 +395,7 @@ class Calls:
         return engine.end
 
 
+_CLOSING: Final = "the server is closing"
 _NO_ID: Final = IncomingId(0)
 _NO_SCOPES: Final[frozenset[str]] = frozenset()
 _JSON_ONLY: Final[Headers] = (JSON,)

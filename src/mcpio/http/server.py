@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Hashable
+from contextlib import suppress
 from functools import partial
 from posixpath import dirname, relpath
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
@@ -18,7 +19,14 @@ from mcpio.engine.limits import LARGEST_FACTOR, Ledger, Limits, check_time, pars
 from mcpio.engine.server import ServerConnection
 from mcpio.engine.stateless_engine import StatelessEngine
 from mcpio.engine.table import Phase
-from mcpio.errors import ErrorCode, InvalidMessage, LocalProtocolError, RemoteProtocolError
+from mcpio.errors import (
+    ErrorCode,
+    InvalidMessage,
+    LocalProtocolError,
+    MessageTooLarge,
+    RemoteProtocolError,
+    RequestError,
+)
 from mcpio.events import (
     CancelReceived,
     CloseReason,
@@ -557,12 +565,32 @@ class HttpServer:
                 continue
             if kind == _ENGINE:
                 overdue.engine_due = None
+                self._fail_overdue(overdue, now)
                 overdue.connection.handle_timeout(now)
             else:
                 self.streams.handle_timeout(kind, overdue, number)
             self._flush(overdue)
         if self._durable is not None:
             self._durable.handle_timeout(now)
+
+    def _fail_overdue(self, session: HttpSession, now: float) -> None:
+        """Answer the running requests of a session whose grace is over with an error, where their streams have begun.
+
+        A stream that ended without an answer would make its client ask for it again and again, of a server that is
+        gone. The other exchanges still have a status, and get it when the session ends.
+        """
+        connection = session.connection
+        due = connection.close_deadline
+        if due is None or due > now:
+            return
+        error = RequestError(ErrorCode.INTERNAL_ERROR, (CLOSING if self.is_closing else CUT_OFF).message)
+        for request in connection.unanswered:
+            stream = session.stream_of(request.via)
+            if stream is not None and stream.exchange is not None and stream.exchange.response is Response.STREAMING:
+                with suppress(MessageTooLarge):
+                    connection.send_error(request.id, error)
+        self.streams.advance(session)
+        self.streams.fill(session)
 
     # The store, where sessions outlive the process
 
@@ -1159,7 +1187,8 @@ class HttpServer:
         self.events.append((session, event))
         if isinstance(event, RequestReceived):
             stream = session.stream_of(event.context.via)
-            if stream is not None:
+            # On the one stream of a 2024-11-05 session they would add up.
+            if stream is not None and stream.number != LISTENING:
                 stream.requests.add(event.id)
 
     def _output_taken(self, session: HttpSession) -> None:
@@ -1271,7 +1300,7 @@ class HttpServer:
             answer = self.closed_response(session)
             # A client may take 404 for proof that nothing ran, and send the request again in a new session.
             ran = answer is NO_SESSION and exchange.request.method == "POST"
-            exchange.reject(CUT_OFF if ran else answer)
+            exchange.reject((CLOSING if self.is_closing else CUT_OFF) if ran else answer)
         for exchange in session.exchanges:
             if exchange.size and not delivers:
                 exchange.cut(self.closed_response(session))

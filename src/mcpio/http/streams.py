@@ -487,6 +487,13 @@ class Streams:
             if stream.exchange is None:
                 self.close(session, stream)
 
+    def fill(self, session: HttpSession) -> None:
+        """Make events of all messages that wait for streams which have begun: their session is about to end."""
+        for stream in session.streams.values():
+            if stream.exchange is not None and stream.exchange.response is _STREAMING:
+                while self._fill(session, stream):
+                    pass
+
     def end(self, session: HttpSession, *, delivers: bool) -> list[Exchange]:
         """End every stream of a session; return the exchanges that had no response yet.
 

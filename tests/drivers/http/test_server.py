@@ -170,6 +170,34 @@ def test_handlers_beyond_the_grace_are_cancelled(each_loop: EachLoop) -> None:
     each_loop.run(main)
 
 
+@pytest.mark.parametrize("era", ["handshake", "stateless"])
+def test_call_with_progress_beyond_the_grace_fails_with_an_error_and_is_not_resumed(
+    each_loop: EachLoop, era: str
+) -> None:
+    async def main(here: Here) -> None:
+        server, begun, ends = Server("slow", "1"), here.event(), list[BaseException]()
+
+        @server.tool
+        async def hold(ctx: Context) -> None:
+            ctx.progress(1)
+            await here.forever()
+
+        async def call(url: str) -> None:
+            # An attempt to resume the stream would find nothing that listens, and end as a lost connection.
+            async with here.open_http(url, era=era, http=HttpClientOptions(reconnect_tries=0)) as client:
+                with pytest.raises(McpError) as failed:
+                    await client.call_tool("hold", on_progress=lambda *_: begun.set())
+                ends.append(failed.value)
+
+        async with here.listening("http", server, port=0, grace=0.05) as (listening, scope), here.tasks() as tasks:
+            tasks.spawn(call(listening.url))
+            await begun.wait()
+            scope.cancel()
+        assert [str(end) for end in ends] == ["Service unavailable: the server is closing (-32603)"]
+
+    each_loop.run(main)
+
+
 @pytest.mark.long
 def test_a_draining_server_serves_an_open_connection_once_more(each_loop: EachLoop) -> None:
     async def main(here: Here) -> None:

@@ -383,6 +383,26 @@ def test_idle_connection_is_closed_to_make_room() -> None:
     in_virtual_time(main)
 
 
+@pytest.mark.parametrize("in_session", [True, False])
+def test_stream_beyond_the_grace_ends_with_an_error(in_session: bool) -> None:
+    async def main() -> None:
+        options = HttpOptions(sse_after=0.1, sessions=in_session)
+        async with http2_site(Shop().server, grace=5, options=options) as (site, nursery):
+            async with trio.open_nursery() as clients:
+                client = await Http2Client(site.listener.connect()).begin(clients)
+                headers = await session(client) if in_session else POST
+                call = await client.ask("POST", "/mcp", headers, message("wait"))
+                await trio.sleep(1)
+                assert call.headers["content-type"] == "text/event-stream"
+                began = trio.current_time()
+                nursery.cancel_scope.cancel()
+            assert (call.is_over, call.code, client.farewells, client.is_closed) == (True, None, [0], True)
+            assert b'"error":{"code":-32603,"message":"Service unavailable: the server is closing"}' in call.data
+            assert trio.current_time() - began <= 5.4
+
+    in_virtual_time(main)
+
+
 def test_unrecognised_connection_is_closed_at_shutdown() -> None:
     async def main() -> None:
         async with http2_site(Shop().server, grace=5) as (site, nursery):
