@@ -205,6 +205,20 @@ def test_denied_principal_is_rejected(loop: EventLoop) -> None:
     loop.run(main)
 
 
+def test_look_up_of_a_principal_that_does_not_end_is_answered_with_503(loop: EventLoop) -> None:
+    async def find(scope: Any) -> None:
+        await loop.event().wait()
+
+    async def main() -> None:
+        wire = AsgiWire(app(small_server(), principal=find), loop)
+        call = as_call(await wire.ask("GET", "/mcp", {}, b""))
+        await loop.sleep(31)
+        await loop.settle()
+        assert (call.status, call.headers["retry-after"], call.returned()) == (503, "5", True)
+
+    loop.run(main)
+
+
 def test_principal_hook_error_propagates(loop: EventLoop) -> None:
     async def main() -> None:
         wire = AsgiWire(app(small_server(), principal=lambda scope: scope["user"]), loop)

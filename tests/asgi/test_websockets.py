@@ -172,6 +172,22 @@ def test_rejected_handshake(scope: dict[str, Any], status: int, can_respond: boo
     loop.run(main)
 
 
+def test_handshake_whose_look_up_does_not_end_is_rejected(loop: EventLoop) -> None:
+    async def find(scope: Any) -> None:
+        await loop.event().wait()
+
+    async def main() -> None:
+        browser = Browser(served(principal=find), loop, extensions={"websocket.http.response": {}})
+        assert await browser.ask() == []
+        await loop.sleep(31)
+        await loop.settle()
+        head, _, end = browser.said
+        assert (head["status"], end) == (503, RETURNED)
+        assert (b"retry-after", b"5") in head["headers"]
+
+    loop.run(main)
+
+
 def test_resource_server_admits_by_tokens_and_challenges(loop: EventLoop) -> None:
     async def main() -> None:
         keys = ApiKeys({api_key_digest("mcp_key"): "ada"})

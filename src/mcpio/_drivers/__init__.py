@@ -7,21 +7,26 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextvars import ContextVar
 from inspect import isawaitable
+from math import inf
 from traceback import format_exception
-from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeAlias, TypeVar
 
 from mcpio._checks import called, required
 from mcpio._printable import printable, shortened
 from mcpio.app.runtime import OPENERS
 
 if TYPE_CHECKING:
+    from mcpio._drivers.event_loop import EventLoop
     from mcpio.app.server import Server
     from mcpio.auth.resource_server import ResourceServer
     from mcpio.engine.connection import Connection
+    from mcpio.http.model import Denied
     from mcpio.observe.tap import Tap
 
 __all__ = [
+    "LOOKUP_TIMEOUT",
     "ClientContext",
+    "LookupTimeout",
     "ServedOnImport",
     "TapSource",
     "attach_tap",
@@ -29,9 +34,11 @@ __all__ = [
     "checked_auth",
     "checked_server",
     "contain",
+    "denied_in_time",
     "denying",
     "first_failure",
     "in_lifespan",
+    "in_time",
     "lifespan_of",
     "only_importing",
     "report",
@@ -39,6 +46,10 @@ __all__ = [
 ]
 
 P = ParamSpec("P")
+T = TypeVar("T")
+
+LOOKUP_TIMEOUT: Final = 30.0
+"""Seconds in which the principal of a client must be found, by default."""
 
 MOST_LOGGED: Final = 10_000
 """Characters of a message in the log, and of the text of an exception."""
@@ -123,8 +134,37 @@ def _in_one_entry(text: str, most: int = MOST_LOGGED) -> str:
     return printable(shortened(text, most)).replace("\n", "\n    ")
 
 
-def denying(find: Callable[P, Any], report: Callable[[str, Exception], None]) -> Callable[P, Any]:
-    """Return a function that finds principals: a failure of ``find`` is reported, and denied with status 500."""
+class LookupTimeout(Exception):
+    """The function that finds principals did not return in time."""
+
+
+async def in_time(lookup: Awaitable[T], loop: EventLoop, limit: float | None = LOOKUP_TIMEOUT) -> T:
+    """Return the principal that a look-up finds. Raises LookupTimeout after ``limit`` seconds; ``None`` sets no limit.
+
+    Until it is found, what a client has sent is held, and its place is taken.
+    """
+    with loop.scope(inf if limit is None else limit):
+        return await lookup
+    raise LookupTimeout(f"the principal of a client was not found within {limit} seconds")
+
+
+def denied_in_time(timeout: LookupTimeout, report: Callable[[str, None], None]) -> Denied:
+    """Report that a principal was not found in time; return the answer to the request, which may be repeated."""
+    from mcpio.http.model import Denied  # imported late: only those who find principals need it
+
+    report(str(timeout), None)
+    return Denied(
+        503, "Service unavailable: it took too long to find out whose request it is", ((b"retry-after", b"5"),)
+    )
+
+
+def denying(
+    find: Callable[P, Any], report: Callable[[str, BaseException | None], None], loop: EventLoop, limit: float | None
+) -> Callable[P, Any]:
+    """Return a function that finds principals, within ``limit`` seconds.
+
+    A failure of ``find`` is reported, and denied with status 500; with 503, if it does not end in time.
+    """
     from mcpio.http.model import Denied  # imported late: only those who find principals need it
 
     def denied(error: Exception) -> Denied:
@@ -133,7 +173,9 @@ def denying(find: Callable[P, Any], report: Callable[[str, Exception], None]) ->
 
     async def end(lookup: Awaitable[Any]) -> Any:
         try:
-            return await lookup
+            return await in_time(lookup, loop, limit)
+        except LookupTimeout as timeout:
+            return denied_in_time(timeout, report)
         except Exception as error:
             return denied(error)
 

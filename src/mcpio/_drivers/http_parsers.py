@@ -16,6 +16,7 @@ import attrs
 import h11
 
 from mcpio._checks import is_count, required
+from mcpio._drivers import LOOKUP_TIMEOUT
 from mcpio._drivers.socket_server import SocketPeer
 from mcpio.engine.limits import is_time, without_limit
 from mcpio.http.checks import Rejection, rejection_body
@@ -44,6 +45,9 @@ class HttpTimeouts:
     write: float | None = attrs.field(default=30.0, converter=without_limit, validator=is_time)
     """For reading a piece of a response, in addition to the time that its bytes earn by ``rate``. A client that takes
     longer is disconnected."""
+    lookup: float | None = attrs.field(default=LOOKUP_TIMEOUT, converter=without_limit, validator=is_time)
+    """For ``principal`` or ``auth`` to find out whose a request is; then it is answered with 503. The client waits, and
+    what it has sent is held."""
     rate: float = attrs.field(default=4096.0, validator=_check_rate)
     """The least average bytes a second at which bodies and responses must progress. Longer ones may take longer."""
 

@@ -734,7 +734,9 @@ class HttpConnectionHandler:
                 head.method, head.target, head.headers, certificate=peer.fingerprint
             )
         if self._find_principal is not None:
-            self._find_principal = denying(self._find_principal, host.report_fault)
+            self._find_principal = denying(
+                self._find_principal, host.report_fault, context.loop, config.timeouts.lookup
+            )
         self._websockets: WebSocketHandler | None = None
         if config.websocket is not None:
             from mcpio._drivers.websocket_handler import WebSocketHandler  # only servers with WebSocket pay for it

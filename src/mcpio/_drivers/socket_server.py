@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypedDict, Typ
 import attrs
 
 from mcpio._checks import called, checked, required
-from mcpio._drivers import TapSource, report
+from mcpio._drivers import TapSource, in_time, report
 from mcpio._drivers.actor import TransportAdapter, close_forcefully
 from mcpio._drivers.event_loop import (
     BACKLOG,
@@ -606,7 +606,7 @@ class StreamHandler:
         if self._find_principal is None:
             return peer.identity
         principal: Hashable | Awaitable[Hashable] = self._find_principal(peer)
-        return (await principal) if isawaitable(principal) else principal
+        return (await in_time(principal, self._loop)) if isawaitable(principal) else principal
 
 
 class _SilenceTimer:

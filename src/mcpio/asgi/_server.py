@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 import attrs
 
-from mcpio._drivers import TapSource, attach_tap, report
+from mcpio._drivers import LookupTimeout, TapSource, attach_tap, denied_in_time, in_time, report
 from mcpio._drivers.actor import TaskHost, hosted_tasks, name_stubborn_handlers
 from mcpio._drivers.event_loop import STORE_TIMEOUT, EventLoop, Flag
 from mcpio.app.http_host import HttpHost
@@ -356,7 +356,7 @@ class AsgiServer:
         target, policy = target or self._target(scope), self._policy(scope)
         principal: Any = None
         if self._identify is not None and is_awaitable(principal := self._identify(scope, method, target)):
-            principal = await principal
+            principal = await self._found(principal)
         self._last += 1
         head = RequestHead(self._last, method, target, headers, principal, policy)
         request = self._requests[self._last] = AsgiRequest(self._last, is_head=method == "HEAD")
@@ -408,9 +408,16 @@ class AsgiServer:
         target = self._target(scope)
         principal: Any = None
         if self._identify is not None and is_awaitable(principal := self._identify(scope, "GET", target)):
-            principal = await principal
+            principal = await self._found(principal)
         head = RequestHead(None, "GET", target, headers_of(scope), principal, self._policy(scope))
         await self._websockets.serve(head, scope, receive, send)
+
+    async def _found(self, lookup: Awaitable[Hashable]) -> Hashable:
+        """Return the principal of a request, or ``Denied`` if that takes too long."""
+        try:
+            return await in_time(lookup, self.loop)
+        except LookupTimeout as timeout:
+            return denied_in_time(timeout, self._host.report_fault)
 
     def _target(self, scope: Scope) -> str:
         """Return the target for the machine, whose endpoint is the path that the application is mounted at."""

@@ -371,6 +371,38 @@ def test_traceback_of_a_failing_principal_function_is_logged_once(
     assert [each.exc_info is not None for each in of_principal] == [True] + [False] * 10
 
 
+@pytest.mark.parametrize("upgrades", [False, True])
+def test_look_up_of_a_principal_that_does_not_end_is_cancelled_and_answered_with_503(
+    each_loop: EachLoop, upgrades: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    ended: list[str] = []
+
+    async def main(here: Here) -> None:
+        async def find(head: Any, peer: Any) -> None:
+            try:
+                await here.forever()
+            finally:
+                ended.append(head.target)
+
+        options = {"port": 0, "timeouts": HttpTimeouts(lookup=0.05), "principal": find, "websocket": WebSocketOptions()}
+        async with here.listening("http", Shop(here).server, **options) as (listening, _):
+            if upgrades:
+                fields = b"upgrade: websocket\r\nconnection: upgrade\r\nsec-websocket-version: 13\r\n"
+                head = b"GET /mcp HTTP/1.1\r\nhost: localhost\r\nsec-websocket-key: " + b"A" * 22 + b"==\r\n" + fields
+            else:
+                head = b"GET /mcp HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n"
+            heard = await raw(here, listening.port, head + b"\r\n")
+            assert heard.startswith(b"HTTP/1.1 503 ")
+            assert b"retry-after: 5\r\n" in heard.lower()
+            assert b"it took too long to find out whose request it is" in heard
+
+    each_loop.run(main)
+    assert ended == ["/mcp"]
+    assert [each.getMessage() for each in caplog.records] == [
+        "the principal of a client was not found within 0.05 seconds"
+    ]
+
+
 @pytest.mark.parametrize(
     ("data", "status"),
     [

@@ -231,6 +231,29 @@ def test_lookup_that_holds_most_is_refused_when_memory_is_short() -> None:
     in_virtual_time(main)
 
 
+def test_look_up_that_does_not_end_is_answered_with_503_and_holds_nothing() -> None:
+    async def main() -> None:
+        shop = Shop()
+
+        async def principal(head: RequestHead, peer: SocketPeer) -> None:
+            if head.target == "/mcp":
+                await trio.sleep_forever()
+
+        async with http2_site(shop.server, principal=principal) as (site, nursery):
+            client = await Http2Client(site.listener.connect()).begin(nursery)
+            call = await client.ask("POST", "/mcp", POST, message("echo", text="x"))
+            await trio.sleep(29)
+            assert call.status == 0
+            assert shop.server.ledger.total > 0
+            await trio.sleep(2)
+            assert (call.status, call.headers["retry-after"], shop.server.ledger.total) == (503, "5", 0)
+            other = await client.ask("GET", "/other", {})
+            await client.settle()
+            assert other.status == 404
+
+    in_virtual_time(main)
+
+
 def test_continue_waits_for_the_principal() -> None:
     async def main() -> None:
         gate = trio.Event()

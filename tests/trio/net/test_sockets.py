@@ -173,6 +173,37 @@ def test_principal_function_names_or_rejects_clients(kind: str, tmp_path: Path) 
         assert seen[0].user_id == os.getuid()
 
 
+def test_client_whose_principal_is_not_found_in_time_is_disconnected(caplog: pytest.LogCaptureFixture) -> None:
+    clock, ended = trio.testing.MockClock(), list[str]()
+
+    async def main() -> None:
+        asked = trio.Event()
+
+        async def principal(peer: SocketPeer) -> str:
+            asked.set()
+            try:
+                await trio.sleep_forever()
+            finally:
+                ended.append("cancelled")
+
+        async with trio.open_nursery() as nursery:
+            listening = await nursery.start(partial(serve_tcp, make_server(), 0, principal=principal))
+            async with await trio.open_tcp_stream("127.0.0.1", listening.port) as stream:
+                await asked.wait()
+                clock.jump(29.9)
+                await trio.testing.wait_all_tasks_blocked()
+                assert not ended
+                clock.jump(0.2)
+                await trio.testing.wait_all_tasks_blocked()
+                assert ended == ["cancelled"]
+                with suppress(trio.BrokenResourceError):
+                    assert await stream.receive_some() == b""
+            nursery.cancel_scope.cancel()
+
+    trio.run(main, clock=clock)
+    assert "was not found within 30.0 seconds" in caplog.text
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_tap_observes_each_session_and_a_failing_tap_ends_only_its_session(kind: str, tmp_path: Path) -> None:
     opened_taps: list[Tap] = []
