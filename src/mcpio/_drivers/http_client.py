@@ -17,7 +17,7 @@ from mcpio._drivers import report
 from mcpio._drivers.actor import EVENTS_PER_TURN, WORK_PER_TURN, name_stubborn_handlers
 from mcpio._drivers.event_loop import ByteStream, Deadlines, EventLoop, reason_of
 from mcpio._drivers.fetch import Proxy, find_proxy, open_tunnel
-from mcpio._drivers.login import LoginDriver, LoginOptions, LoginSetup, declare_extension, with_key
+from mcpio._drivers.login import LoginDriver, LoginOptions, LoginSetup, clock_of, declare_extension, with_key
 from mcpio._drivers.setup import ClientSetupOptions, FaultLog, SessionSetup, prepare_client
 from mcpio.app.client import Client, ClientOptions
 from mcpio.app.reconnection import SessionReconnector
@@ -491,7 +491,9 @@ class HttpActor:
             authorizer=authorizer,
         )
         self._login: LoginDriver | None = None
+        self._now = loop.now
         if authorizer is not None and login is not None:
+            self._now = clock_of(authorizer, loop, runtime)
             self._login = LoginDriver(authorizer, login, loop, runtime, self._start, self.wake)
         self._pool = HttpPool(
             setup.location,
@@ -537,7 +539,7 @@ class HttpActor:
 
     def handle_timeout(self) -> None:
         """Expire deadlines. The timekeeper calls this."""
-        self._machine.handle_timeout(self._loop.now())
+        self._machine.handle_timeout(self._now())
         self.wake()
 
     def close(self, grace: float) -> None:
@@ -603,7 +605,7 @@ class HttpActor:
         self._scope.cancel()
 
     def _receive(self, items: Sequence[ResponseItem]) -> None:
-        self._machine.receive_all(items, self._loop.now())
+        self._machine.receive_all(items, self._now())
         self._turn()
 
     def _wants_read(self, exchange: object) -> bool:
@@ -611,7 +613,7 @@ class HttpActor:
         return not self._has_more and self._machine.wants_read(exchange)
 
     def _close(self, grace: float | None) -> None:
-        self._machine.connection.close(self._loop.now(), grace=grace)
+        self._machine.connection.close(self._now(), grace=grace)
         self.wake()
 
     def _turn(self) -> None:
@@ -619,7 +621,7 @@ class HttpActor:
 
         A turn handles only so many events: ``_has_more`` says that some are left, and another turn is due.
         """
-        began, self._left = self._loop.now(), EVENTS_PER_TURN
+        began, self._left = self._now(), EVENTS_PER_TURN
         self._handle_events(began)
         while self._left:
             if items := self._machine.requests_to_send(began):

@@ -696,6 +696,21 @@ class LoginSetup:
         )
 
 
+def clock_of(authorizer: Authorizer, loop: EventLoop, runtime: Runtime) -> Callable[[], float]:
+    """Return the clock of the loop, for calls of an authorizer. Each reading corrects its epoch.
+
+    The clock of a loop may stand still while the machine sleeps: by a fixed epoch, all proofs would be too old from
+    then on, and expired tokens would seem to be good.
+    """
+
+    def now() -> float:
+        moment = loop.now()
+        authorizer.epoch = runtime.wall_clock() - moment
+        return moment
+
+    return now
+
+
 def with_key(options: HttpClientOptions, key: ApiKey) -> HttpClientOptions:
     """Return the options with the key among the header fields. Raises ValueError where that field is given already."""
     if any(name.lower() == key.header.lower() for name in options.headers):
@@ -843,6 +858,7 @@ class LoginDriver(EffectRunner):
         """``start`` starts a task, and ``on_answer`` is called after each answer."""
         super().__init__(setup, loop, runtime)
         self._authorizer = authorizer
+        self._now = clock_of(authorizer, loop, runtime)
         self._start = start
         self._on_answer = on_answer
         self._receiver: RedirectReceiver | None = None
@@ -907,12 +923,13 @@ class LoginDriver(EffectRunner):
             elif isinstance(effect, ShowCode):
                 await _await_value(self._setup.ask_user(effect))
             else:
-                self._authorizer.answer(effect.token, await self.outcome(effect), self._loop.now())
+                outcome = await self.outcome(effect)
+                self._authorizer.answer(effect.token, outcome, self._now())
         except AuthorizationError as error:
-            self._authorizer.failed(effect.token, str(error), self._loop.now())
+            self._authorizer.failed(effect.token, str(error), self._now())
         except Exception as error:
             # A store, a browser or a function of the program failed: that fails this login, and nothing else.
-            self._authorizer.failed(effect.token, f"{type(error).__name__}: {error}", self._loop.now())
+            self._authorizer.failed(effect.token, f"{type(error).__name__}: {error}", self._now())
         self._on_answer()
 
     async def outcome(self, effect: Effect) -> Any:
@@ -1014,13 +1031,13 @@ class LoginDriver(EffectRunner):
         if url is not None:
             if not isinstance(url, str):
                 raise TypeError(f"ask_user must return a URL or None, not {type(url).__name__}")
-            if not self._authorizer.answer(effect.token, url, self._loop.now()):
+            if not self._authorizer.answer(effect.token, url, self._now()):
                 report("the URL that was given does not belong to the login that is waited for", None)
 
     async def _receive(self, receiver: RedirectReceiver, effect: AskUser) -> None:
         url = await self._runtime.to_thread(lambda: receiver.wait(effect.pending))
         if url is not None:
-            self._authorizer.answer(effect.token, url, self._loop.now())
+            self._authorizer.answer(effect.token, url, self._now())
             self._on_answer()
 
 
@@ -1035,6 +1052,7 @@ class AuthorizedOpening:
         self._loop = loop
         self._runtime = runtime
         self._authorizer = setup.authorizer(runtime, loop.now(), interaction=setup.interaction)
+        self._now = clock_of(self._authorizer, loop, runtime)
         self._openings = 0
         self._was_open = False
 
@@ -1076,16 +1094,14 @@ class AuthorizedOpening:
     async def _headers(self, call: int, driver: LoginDriver, answered: Flag) -> Headers:
         """Wait for a token and return its header fields."""
         while True:
-            headers = self._authorizer.authorize(
-                call, "open", self._loop.now(), method="GET", background=self._was_open
-            )
+            headers = self._authorizer.authorize(call, "open", self._now(), method="GET", background=self._was_open)
             if headers is not None:
                 return headers
             await self._wait(driver, answered)
 
     async def _on_refusal(self, call: int, refusal: AuthorizationRequired, driver: LoginDriver, answered: Flag) -> None:
         """Wait until another token is available. Raises ConnectFailed if none can be obtained."""
-        status, now = refusal.status, self._loop.now()
+        status, now = refusal.status, self._now()
         verdict = self._authorizer.refused(call, status, refusal.challenges, now, nonce=refusal.nonce)
         if isinstance(verdict, AuthorizationError):
             raise _no_opening(verdict) from verdict
@@ -1101,9 +1117,9 @@ class AuthorizedOpening:
             if (ready := self._authorizer.next_ready()) is not None:
                 break
             deadline = self._authorizer.next_deadline()
-            with self._loop.scope(None if deadline is None else deadline - self._loop.now()):
+            with self._loop.scope(None if deadline is None else deadline - self._now()):
                 await answered.wait()
-            self._authorizer.handle_timeout(self._loop.now())
+            self._authorizer.handle_timeout(self._now())
         if ready.error is not None:
             raise _no_opening(ready.error) from ready.error
 

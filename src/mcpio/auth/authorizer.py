@@ -266,6 +266,10 @@ class Authorizer:
     that of an MCP server.
     """
 
+    epoch: float
+    """The Unix time at ``now == 0``. Set it again if the clock of ``now`` may have stopped, as while a machine sleeps:
+    proofs and expiry times depend on it."""
+
     def __init__(
         self,
         server_url: str,
@@ -289,7 +293,7 @@ class Authorizer:
         """The key of the credentials in stores: the server and the account."""
         self._method = method
         self._entropy = entropy
-        self._epoch = epoch
+        self.epoch = epoch
         self._interaction = interaction
         self._reach = Reach.of_url(server_url) if reach is None else reach
         self._state = AuthorizationState.COLD
@@ -422,7 +426,7 @@ class Authorizer:
                 return Verdict.RETRY
         if entry.has_proof and challenge is not None and challenge.params.get("error") == "invalid_dpop_proof":
             # Neither another token nor a login would help: the next proof would be refused as well.
-            return self._refusal(call, refused_proof("the server", date, self._epoch + now), status, fields)
+            return self._refusal(call, refused_proof("the server", date, self.epoch + now), status, fields)
         entry.challenge = challenge
         if self._state is AuthorizationState.FAILED and self._error is not None:
             del self._calls[call]
@@ -503,7 +507,7 @@ class Authorizer:
                 check_redirect_uri(answer)
                 self._is_bound = True
             case Fetch():
-                answer = attrs.evolve(answer, at=self._epoch + now)
+                answer = attrs.evolve(answer, at=self.epoch + now)
         self._send(answer, now)
         return True
 
@@ -583,7 +587,7 @@ class Authorizer:
         elif (
             self._state is AuthorizationState.READY
             and token is not None
-            and token.is_due(self._epoch + now)
+            and token.is_due(self.epoch + now)
             # A token that lives for less time than it takes to store it would be renewed for ever, and never sent.
             and entry.promised < self._generation
             and now >= self._renew_not_before
@@ -646,7 +650,7 @@ class Authorizer:
     def _use_known(self, now: float) -> None:
         """Use the known token, renew it, or have none."""
         token = self._credentials.token
-        if token is not None and token.is_usable(self._epoch + now):
+        if token is not None and token.is_usable(self.epoch + now):
             self._adopt(self._credentials, "loaded")
         elif token is not None and token.refresh_token is not None:
             # Even one that another process has marked: whether that one lives shows under the lock.
@@ -684,7 +688,7 @@ class Authorizer:
     def _obtaining(self, challenge: Challenge | None, now: float) -> Flow[Credentials | PendingAuthorization]:
         stored, _ = yield from self._stored_credentials()
         token, own = stored.token, self._credentials.token
-        is_usable = token is not None and token.is_usable(self._epoch + now)
+        is_usable = token is not None and token.is_usable(self.epoch + now)
         if (
             token is not None
             and (is_usable or token.refresh_token is not None)
@@ -750,7 +754,7 @@ class Authorizer:
                 scopes=result.scopes,
                 resource=result.resource,
             ),
-            result.expires_at - self._epoch,
+            result.expires_at - self.epoch,
         )
 
     def _adopt(self, credentials: Credentials, kind: Literal["obtained", "renewed", "loaded"]) -> None:
@@ -789,14 +793,14 @@ class Authorizer:
             self._enter(AuthorizationInput.RECV_INVALID_CLIENT)
             self._obtain(self._challenge, now)
         elif self._state is AuthorizationState.RENEWING and error.code == "invalid_grant":
-            self._credentials = attrs.evolve(self._credentials, spent_at=self._epoch + now)
+            self._credentials = attrs.evolve(self._credentials, spent_at=self.epoch + now)
             self._enter(AuthorizationInput.RECV_INVALID_GRANT)
             self._obtain(self._any_challenge(), now)
         elif (
             self._state is AuthorizationState.RENEWING
             and error.temporary
             and token is not None
-            and token.is_usable(self._epoch + now)
+            and token.is_usable(self.epoch + now)
             and not any(self._calls[name].generation == self._generation for name in self._waiting)
         ):
             # It was renewed early, and no call was refused with it.
@@ -869,7 +873,7 @@ class Authorizer:
             return (("authorization", "Bearer " + text),)
         entry.has_proof = True
         proofs = Proofs(key, self._entropy)
-        proof = proofs.proof(method, url, self._epoch + now, token=token.access_token, nonce=self._nonce)
+        proof = proofs.proof(method, url, self.epoch + now, token=token.access_token, nonce=self._nonce)
         return (("authorization", "DPoP " + text), ("dpop", proof))
 
     # The one flow.
@@ -878,7 +882,7 @@ class Authorizer:
         self._flow_context = FlowContext(
             server_url=self.server_url,
             entropy=self._entropy,
-            now=Moment(self._epoch, now),
+            now=Moment(self.epoch, now),
             reach=self._reach,
             documents=self._documents,
         )
@@ -906,7 +910,7 @@ class Authorizer:
         """Run the flow to the next effect that is answered, or to its end."""
         self._awaited, self._deadline = None, None
         if self._flow_context is not None:
-            self._flow_context.now = Moment(self._epoch, now)
+            self._flow_context.now = Moment(self.epoch, now)
         try:
             effect = step()
             while isinstance(effect, _UNANSWERED):

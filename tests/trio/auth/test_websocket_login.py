@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from base64 import urlsafe_b64decode
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
@@ -47,11 +48,12 @@ from mcpio.auth import (
 from mcpio.auth.keys import base64url, new_proof_key
 from mcpio.backoff import Backoff
 from mcpio.errors import ConnectFailed, McpError, UnexpectedResponse
-from mcpio.framing.json import dumps
+from mcpio.framing.json import dumps, loads
 from mcpio.revisions import REVISIONS
 from mcpio.stores import FileCredentials
 from mcpio.testing import AuthorizationServer
 from mcpio.trio import open_http, open_websocket, serve_http
+from mcpio.trio._runtime import TrioRuntime
 from mcpio.websocket import WebSocketOptions
 
 SIGNER: Any = load_signer(ED25519, key_id="k1")
@@ -136,8 +138,9 @@ def test_opening_that_needs_more_scopes_asks_for_them() -> None:
 
 
 @pytest.mark.req("AUTH-41")
-def test_token_that_expired_is_renewed_when_the_client_connects_again() -> None:
-    clock = trio.testing.MockClock()
+def test_token_that_expired_is_renewed_when_the_client_connects_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, began = trio.testing.MockClock(), time.time()
+    monkeypatch.setattr(TrioRuntime, "wall_clock", lambda _: began + clock.current_time())
 
     async def play(site: AuthSite) -> None:
         async with protected(site, {"lifetime": 61.0}) as url:
@@ -202,25 +205,65 @@ def test_client_credentials_open_the_client() -> None:
 def test_opening_proves_possession_of_the_key_of_its_token() -> None:
     async def play(site: AuthSite) -> None:
         async with protected(site, dpop="require", dpop_nonces=Secret("n" * 32)) as url:
-            store, resource = MemoryCredentials(), "http" + url.removeprefix("ws")
-            key = new_proof_key(os.urandom)
-            jwk = load_signer(key.reveal()).public_jwk
-            text = dumps({name: jwk[name] for name in ("crv", "kty", "x", "y")})
-            claims = {"iss": site.base, "sub": "ada", "client_id": "app", "aud": resource, "exp": time.time() + 60}
-            bound = {"cnf": {"jkt": base64url(sha256(text).digest())}}
-            token = TokenSet(
-                Secret(signed_jwt(SIGNER, {**claims, **bound}, "at+jwt")),
-                site.base,
-                resource,
-                "app",
-                time.time(),
-                is_bound=True,
-            )
-            store.swap(f"{resource} default", to_text(Credentials(token, proof_key=key)), None)
+            store = bound_credentials("http" + url.removeprefix("ws"), site.base)
             async with open_websocket(url, auth=OAuth(), credentials=store, interaction="never") as client:
                 assert await who(client) == "ada by app: "
 
     run(play)
+
+
+def bound_credentials(resource: str, issuer: str) -> MemoryCredentials:
+    """Return a store with a token that is bound to a key."""
+    store, key = MemoryCredentials(), new_proof_key(os.urandom)
+    jwk = load_signer(key.reveal()).public_jwk
+    text = dumps({name: jwk[name] for name in ("crv", "kty", "x", "y")})
+    claims = {"iss": issuer, "sub": "ada", "client_id": "app", "aud": resource, "exp": time.time() + 60}
+    bound = {"cnf": {"jkt": base64url(sha256(text).digest())}}
+    access = Secret(signed_jwt(SIGNER, {**claims, **bound}, "at+jwt"))
+    token = TokenSet(access, issuer, resource, "app", time.time(), is_bound=True)
+    store.swap(f"{resource} default", to_text(Credentials(token, proof_key=key)), None)
+    return store
+
+
+@pytest.mark.parametrize("carrier", ["http", "websocket"])
+def test_proofs_have_the_right_time_after_the_clock_of_the_loop_stood_still(
+    carrier: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slept, issued = 0.0, list[float]()
+    monkeypatch.setattr(TrioRuntime, "wall_clock", lambda _: time.time() + slept)
+
+    def note_proof(head: Any, _: Any) -> None:
+        proof = dict(head.headers)[b"dpop"].split(b".")[1]
+        issued.append(loads(urlsafe_b64decode(proof + b"=="))["iat"])
+
+    async def main() -> None:
+        nonlocal slept
+        server = Server("s", "1")
+        server.tool(lambda: "here", name="who")
+        async with trio.open_nursery() as nursery:
+            serve = partial(serve_http, server, port=0, principal=note_proof, websocket=WebSocketOptions())
+            url = (await nursery.start(serve)).url
+            options: Any = {"auth": OAuth(), "credentials": bound_credentials(url, "https://issuer.example")}
+            if carrier == "http":
+                async with open_http(url, **options, era="handshake") as client:
+                    await who(client)
+                    slept = 3600.0
+                    await who(client)
+            else:
+                lost = trio.Event()
+                more: Any = {"reconnect": AT_ONCE, "on_session_lost": lost.set}
+                async with open_websocket(
+                    "ws" + url.removeprefix("http"), **options, **more, era="handshake"
+                ) as client:
+                    slept = 3600.0
+                    server.sessions[0].close()
+                    await lost.wait()
+                    await who(client)
+            nursery.cancel_scope.cancel()
+
+    trio.run(main)
+    assert abs(issued[0] - time.time()) < 60
+    assert abs(issued[-1] - time.time() - 3600) < 60
 
 
 def test_bearer_token_is_sent_at_once() -> None:
