@@ -114,7 +114,19 @@ RESULTS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
 }
 
 
-@pytest.mark.req("TOOL-10", "TOOL-11", "TOOL-13", "CONT-01", "CONT-02", "RES-03", "RES-12", "PROM-04", "COMP-04")
+@pytest.mark.req(
+    "TOOL-10",
+    "TOOL-11",
+    "TOOL-13",
+    "TOOL-15",
+    "TOOL-19",
+    "CONT-01",
+    "CONT-02",
+    "RES-03",
+    "RES-12",
+    "PROM-04",
+    "COMP-04",
+)
 @pytest.mark.parametrize("row", RESULTS)
 def test_request_has_the_result(row: str) -> None:
     method, params, result = RESULTS[row]
@@ -123,7 +135,7 @@ def test_request_has_the_result(row: str) -> None:
     assert peer.got() == [{"jsonrpc": "2.0", "id": "q", "result": result}]
 
 
-@pytest.mark.req("RPC-20", "TOOL-07", "PROM-06", "PAGE-03")
+@pytest.mark.req("RPC-20", "TOOL-07", "PROM-03", "PROM-06", "PAGE-03")
 @pytest.mark.parametrize(
     ("method", "params", "code", "data"),
     [

@@ -73,7 +73,7 @@ def hello_of(**options: Any) -> dict[str, Any]:
     return declared
 
 
-@pytest.mark.req("SAMP-01", "SAMP-03", "ROOT-01", "ROOT-05", "ELIC-01", "ELIC-10")
+@pytest.mark.req("SAMP-01", "SAMP-03", "ROOT-01", "ROOT-05", "ELIC-01", "ELIC-10", "ELIC-23")
 @pytest.mark.parametrize("what", QUESTIONS)
 def test_client_answers_only_questions_that_it_declared(what: str) -> None:
     method, params, result = QUESTIONS[what]

@@ -7,16 +7,17 @@ from typing import Any
 import attrs
 import pytest
 from rawpeer import INFO, Played
-from stateless import SERVER, meta
+from stateless import SERVER, SUBSCRIPTION, meta
 
 from mcpio import Context, Server
+from mcpio.app.caching import ResultCache
 from mcpio.app.client import Client, client_connection
 from mcpio.app.contracts import CacheHint
 from mcpio.app.tasks.receiver import TaskOptions
 from mcpio.engine.options import Options
 from mcpio.errors import RequestError, SamplingRejected, TooManyRounds
 from mcpio.revisions import REVISIONS
-from mcpio.types import CallToolResult, CreateMessageResult, ElicitResult, TextContent
+from mcpio.types import CallToolResult, CreateMessageResult, ElicitResult, SubscriptionFilter, TextContent
 from mcpio.types.base import TASKS_EXTENSION
 
 FORM = {
@@ -30,13 +31,13 @@ SAMPLE = {
 OFFERS: dict[str, Any] = {"tools": {}, "resources": {}}
 
 
-def stateless_client(**options: Any) -> Played[Client]:
-    """Return a client that has discovered a stateless server."""
+def stateless_client(offers: dict[str, Any] = OFFERS, /, **options: Any) -> Played[Client]:
+    """Return a client that has discovered a stateless server with these capabilities."""
     connection = client_connection(era="stateless", **options)
     played: Played[Client] = Played(connection)
     played.session = Client(connection, played, era="stateless", **options)
     opening = played.start(played.session.initialize())
-    discovered: dict[str, Any] = {"supportedVersions": ["2026-07-28"], "capabilities": OFFERS, "_meta": {SERVER: INFO}}
+    discovered: dict[str, Any] = {"supportedVersions": ["2026-07-28"], "capabilities": offers, "_meta": {SERVER: INFO}}
     completed(played, played.asked("server/discover"), **discovered)
     assert opening.state == "returned"
     return played
@@ -229,6 +230,18 @@ def workshop() -> Server:
     async def dig(ctx: Context) -> str:
         return "a hole"
 
+    @server.tool(task_support="required")
+    async def drop(ctx: Context, how: str) -> str:
+        raise RequestError(-32001, "dropped") if how == "by the protocol" else ValueError("dropped")
+
+    @server.tool
+    async def greet(ctx: Context) -> str:
+        who = await ctx.elicit("Who?", Guest)
+        again = await ctx.elicit("Really?", Guest)
+        return f"{type(who).__name__} {type(again).__name__}"
+
+    server.resource("bench://{name}", name="of a template")(lambda name: name)
+
     @server.tool(task_support="optional", becomes_task=True)
     async def book(ctx: Context) -> str:
         who = await ctx.elicit("Who?", Guest, key="who")
@@ -312,3 +325,111 @@ def test_client_reads_structured_content_of_every_kind(value: Any) -> None:
     wait = peer.start(peer.session.call_tool("x"))
     completed(peer, peer.asked("tools/call"), content=[])
     assert not wait.result.has_structured_content
+
+
+WITH_FORMS: dict[str, Any] = {"elicitation": {"form": {}}}
+WITH_TASKS: dict[str, Any] = {**WITH_FORMS, "extensions": {TASKS_EXTENSION: {}}}
+
+
+@pytest.mark.req("ENV-14", "ENV-16")
+def test_lists_are_the_same_for_each_connection_and_may_be_empty() -> None:
+    first, second = stateless_server(), stateless_server()
+    asked_of(first, "tools/call", WITH_FORMS, name="greet")
+    assert asked_of(first, "tools/call", name="none")["error"]["code"] == -32602
+    for method, kind in (("tools/list", "tools"), ("resources/list", "resources"), ("resources/templates/list", None)):
+        one, other = asked_of(first, method), asked_of(second, method, WITH_TASKS)
+        assert one == other
+        if kind == "resources":
+            assert one["result"][kind] == []
+
+
+@pytest.mark.req("MRTR-09", "MRTR-11", "MRTR-17")
+def test_server_asks_again_where_a_retry_has_no_answers_and_takes_a_refusal_for_one() -> None:
+    peer = stateless_server()
+    first = asked_of(peer, "tools/call", WITH_FORMS, name="greet")["result"]
+    ((key, question),) = first["inputRequests"].items()
+    again = asked_of(peer, "tools/call", WITH_FORMS, name="greet")["result"]
+    assert [asked["params"]["message"] for asked in again["inputRequests"].values()] == ["Who?"]
+    assert question["params"]["message"] == "Who?"
+    state = {name: first[name] for name in ("requestState",) if name in first}
+    declined = {"inputResponses": {key: {"action": "decline"}}, **state}
+    second = asked_of(peer, "tools/call", WITH_FORMS, name="greet", **declined)["result"]
+    ((key, question),) = second["inputRequests"].items()
+    assert question["params"]["message"] == "Really?"
+    cancelled = {"inputResponses": {key: {"action": "cancel"}}, "requestState": second["requestState"]}
+    done = asked_of(stateless_server(), "tools/call", WITH_FORMS, name="greet", **cancelled)
+    assert done["error"]["code"] == -32602, "the state is sealed by another server"
+    done = asked_of(peer, "tools/call", WITH_FORMS, name="greet", **cancelled)["result"]
+    assert done["content"][0]["text"] == "Declined Cancelled"
+
+
+@pytest.mark.req("MRTR-09", "MRTR-10")
+@pytest.mark.parametrize("wrong", ["altered", "empty", "of another call"])
+def test_state_that_is_altered_or_of_another_call_is_refused(wrong: str) -> None:
+    peer = stateless_server()
+    answers: dict[str, Any] = {}
+    state = ""
+    for _ in range(2):
+        more = {"requestState": state} if state else {}
+        asked = asked_of(peer, "tools/call", WITH_FORMS, name="greet", inputResponses=answers, **more)["result"]
+        answers, state = {key: {"action": "decline"} for key in asked["inputRequests"]}, asked.get("requestState", "")
+    middle = len(state) // 2
+    altered = state[:middle] + ("A" if state[middle] != "A" else "B") + state[middle + 1 :]
+    states = {"altered": altered, "empty": "", "of another call": state}
+    name = "book" if wrong == "of another call" else "greet"
+    refused = asked_of(peer, "tools/call", WITH_TASKS, name=name, inputResponses=answers, requestState=states[wrong])
+    assert refused["error"]["code"] == -32602
+
+
+@pytest.mark.req("XTASK-05", "XTASK-07")
+@pytest.mark.parametrize("how", ["by the protocol", "by itself"])
+def test_only_an_error_of_the_protocol_makes_a_task_failed(how: str) -> None:
+    peer = stateless_server()
+    created = asked_of(peer, "tools/call", WITH_TASKS, name="drop", arguments={"how": how})["result"]
+    task = asked_of(peer, "tasks/get", WITH_TASKS, taskId=created["taskId"])["result"]
+    if how == "by the protocol":
+        assert (task["status"], task["error"]["code"], "result" in task) == ("failed", -32001, False)
+    else:
+        assert (task["status"], task["result"]["isError"], "error" in task) == ("completed", True, False)
+
+
+@pytest.mark.req("XTASK-09")
+def test_question_that_a_task_asks_again_has_a_key_of_its_own() -> None:
+    peer = stateless_server()
+    asked = asked_of(peer, "tools/call", WITH_TASKS, name="book")["result"]
+    answers = {key: {"action": "accept", "content": {"name": "Ada"}} for key in asked["inputRequests"]}
+    state = {name: asked[name] for name in ("requestState",) if name in asked}
+    id = asked_of(peer, "tools/call", WITH_TASKS, name="book", inputResponses=answers, **state)["result"]["taskId"]
+    keys = []
+    for content in ({"name": 5}, {}, {"name": "Bob"}):
+        (key,) = asked_of(peer, "tasks/get", WITH_TASKS, taskId=id)["result"]["inputRequests"]
+        keys.append(key)
+        answer = {key: {"action": "accept", "content": content}}
+        asked_of(peer, "tasks/update", WITH_TASKS, taskId=id, inputResponses=answer)
+    assert len(set(keys)) == 3
+    assert asked_of(peer, "tasks/get", WITH_TASKS, taskId=id)["result"]["status"] == "completed"
+
+
+@pytest.mark.req("CACHE-06", "SUB-04")
+def test_client_drops_a_kept_list_once_it_is_told_of_a_change() -> None:
+    peer = stateless_client({"tools": {"listChanged": True}, "prompts": {"listChanged": True}})
+    wait = peer.start(peer.session.listen(tools=True, prompts=True).__aenter__())
+    listening = peer.asked("subscriptions/listen")
+    assert listening["params"]["notifications"] == {"toolsListChanged": True, "promptsListChanged": True}
+    subscribed = {SUBSCRIPTION: listening["id"]}
+    honoured = {"notifications": {"toolsListChanged": True}, "_meta": subscribed}
+    peer.say({"method": "notifications/subscriptions/acknowledged", "params": honoured})
+    assert wait.result.honoured == SubscriptionFilter(tools_list_changed=True)
+    assert listed(peer, ttl=60000) == ["after None"]
+    assert listed(peer) == ["after None"]
+    peer.say({"method": "notifications/tools/list_changed", "params": {"_meta": subscribed}})
+    assert listed(peer, ttl=60000) == ["after None"]
+
+
+@pytest.mark.req("CACHE-05")
+@pytest.mark.parametrize("scope", ["private", "public"])
+def test_clients_with_one_cache_share_public_results_alone(scope: str) -> None:
+    shared = ResultCache()
+    ann, bob = stateless_client(shared_cache=shared), stateless_client(shared_cache=shared)
+    assert listed(ann, ttl=60000, cacheScope=scope) == ["after None"]
+    assert listed(bob, ttl=None if scope == "public" else 60000) == ["after None"]

@@ -99,7 +99,7 @@ class Played(Generic[S]):
         self.runtime.run()
 
 
-def played_client(capabilities: dict[str, Any], revision: str = "2025-11-25", **options: Any) -> Played[Client]:
+def played_client(capabilities: dict[str, Any], /, revision: str = "2025-11-25", **options: Any) -> Played[Client]:
     """Return a client that has shaken hands with a server of these capabilities."""
     given: ClientOptions = {"era": "handshake"} | options  # type: ignore[assignment]  # the test's own business
     connection = client_connection(**given)

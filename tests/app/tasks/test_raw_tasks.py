@@ -25,6 +25,9 @@ def mine(**options: Any) -> Server:
         await ctx.sleep(seconds)
         return "gold"
 
+    server.tool(lambda: "dark", name="look")
+    server.tool(lambda: "sand", name="sift", task_support="required")
+
     return server
 
 
@@ -113,3 +116,31 @@ def test_task_of_another_principal_is_unknown() -> None:
     assert [task["taskId"] for task in asked(ada, "tasks/list")["tasks"]] == [id]
     assert asked(ada, "tasks/get", taskId=id)["status"] == "working"
     assert asked(ada, "tasks/cancel", taskId=id)["status"] == "cancelled"
+
+
+@pytest.mark.req("TASK-04", "TASK-06", "TASK-07")
+def test_tool_says_whether_a_call_may_be_a_task_and_refuses_the_others() -> None:
+    peer = opened(mine())
+    supports = {tool["name"]: tool.get("execution") for tool in asked(peer, "tools/list")["tools"]}
+    assert supports == {"dig": {"taskSupport": "optional"}, "look": None, "sift": {"taskSupport": "required"}}
+    assert asked(peer, "tools/call", name="look", task={}) == -32601
+    assert asked(peer, "tools/call", name="sift") == -32601
+    assert asked(peer, "tools/call", name="look")["content"] == [{"type": "text", "text": "dark"}]
+    assert asked(peer, "tools/call", name="sift", task={})["task"]["status"] in ("working", "completed")
+
+
+@pytest.mark.req("TASK-29", "TASK-30")
+def test_requests_about_tasks_name_none_in_their_metadata_and_ignore_what_does() -> None:
+    peer = opened(mine(), "ada")
+    first, second = (begun(peer)["task"]["taskId"] for _ in range(2))
+    other = {RELATED: {"taskId": second}}
+    task = asked(peer, "tasks/get", taskId=first, _meta=other)
+    assert (task["taskId"], "_meta" in task) == (first, False)
+    listed = asked(peer, "tasks/list", _meta=other)
+    assert ({task["taskId"] for task in listed["tasks"]}, "_meta" in listed) == ({first, second}, False)
+    peer.say({"id": "c", "method": "tasks/cancel", "params": {"taskId": first, "_meta": other}})
+    cancelled = {message.get("id", message.get("method")): message for message in peer.got()}
+    assert (cancelled["c"]["result"]["taskId"], "_meta" in cancelled["c"]["result"]) == (first, False)
+    told = cancelled["notifications/tasks/status"]["params"]
+    assert (told["taskId"], told["status"], "_meta" in told) == (first, "cancelled", False)
+    assert asked(peer, "tasks/get", taskId=second)["status"] == "working"
