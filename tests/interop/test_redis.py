@@ -82,6 +82,18 @@ def test_task_is_stored_and_read_by_any_process(run: Callable[[Check], None]) ->
     run(check)
 
 
+def test_summary_of_a_task_is_without_its_result(run: Callable[[Check], None]) -> None:
+    async def check(one: Any, other: Any) -> None:
+        assert await settled(other.summary("a")) is None
+        await changed(one, put("a", b"one"))
+        await settled(one.answer("a", {"x": b"\x00"}))
+        await changed(one, put("a", b"two", b"result", lease=None))
+        assert await settled(other.summary("a")) == StoredTask("a", b"two", None, 2, {"x": b"\x00"})
+        assert await settled(other.fetch("a")) == StoredTask("a", b"two", b"result", 2, {"x": b"\x00"})
+
+    run(check)
+
+
 def test_only_the_process_with_the_lease_writes_and_deletes(run: Callable[[Check], None]) -> None:
     async def check(one: Any, other: Any) -> None:
         await changed(one, put("a", b"one"))

@@ -60,6 +60,13 @@ def test_task_that_has_ended_changes_no_more(store: Any) -> None:
     assert list(store.renew(["a", "b", "c", "d"], math.inf)) == ["a", "b", "d"]
 
 
+def test_summary_of_a_task_is_without_its_result(tmp_path: Path) -> None:
+    with SqliteStore(tmp_path / "tasks.db") as store:
+        assert store.summary("a") is None
+        store.write([put("a", b"over", b"result", lease=None)])
+        assert store.summary("a") == StoredTask("a", b"over", None, 1)
+
+
 def test_owner_finds_own_tasks(store: Any) -> None:
     store.write([put(key, b"x", owner=owner) for key, owner in (("a", "7"), ("b", 7), ("c", None), ("d", "7"))])
     found = {owner: sorted(task.key for task in store.owned(owner)) for owner in ("7", 7, None, "ada")}

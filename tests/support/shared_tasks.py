@@ -94,6 +94,10 @@ class SharedShelf:
         row = self._rows().get(key)
         return None if row is None else self._stored(key, row)
 
+    async def summary(self, key: str) -> StoredTask | None:
+        row = self._rows().get(key)
+        return None if row is None else attrs.evolve(self._stored(key, row), payload=None)
+
     async def end(self, key: str, version: int, record: bytes) -> bool:
         row = self._rows().get(key)
         if row is None or row.version != version:

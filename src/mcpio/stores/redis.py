@@ -108,6 +108,18 @@ return 1
 _FETCH: Final = """
 return whole(ARGV[2]) and stored(ARGV[2]) or {ARGV[2], {}}
 """
+# prefix, id
+_SUMMARY: Final = """
+local id, members = ARGV[2], {}
+if not whole(id) then return {id, members} end
+for _, name in ipairs(redis.call('HKEYS', task(id))) do
+  if name ~= 'payload' then
+    table.insert(members, name)
+    table.insert(members, redis.call('HGET', task(id), name))
+  end
+end
+return {id, members}
+"""
 # prefix, id, version, record
 _END: Final = """
 local id, key = ARGV[2], task(ARGV[2])
@@ -364,6 +376,11 @@ class RedisStore:
     async def fetch(self, key: str) -> StoredTask | None:
         """Return a task, or ``None``."""
         rows = await self._run(_FETCH, key)
+        return _task_of(rows) if rows[1] else None
+
+    async def summary(self, key: str) -> StoredTask | None:
+        """Return a task without its result, or ``None``."""
+        rows = await self._run(_SUMMARY, key)
         return _task_of(rows) if rows[1] else None
 
     async def end(self, key: str, version: int, record: bytes) -> bool:

@@ -100,6 +100,11 @@ class SqliteStore:
         tasks = self._tasks("SELECT key, record, payload, version FROM tasks WHERE key = ?", key)
         return tasks[0] if tasks else None
 
+    def summary(self, key: str) -> StoredTask | None:
+        """Return a task without its result, or ``None``."""
+        tasks = self._tasks("SELECT key, record, NULL, version FROM tasks WHERE key = ?", key)
+        return tasks[0] if tasks else None
+
     def owned(self, owner: Owner) -> list[StoredTask]:
         """Return the tasks of an owner, without their results."""
         return self._tasks("SELECT key, record, NULL, version FROM tasks WHERE owner IS ?", _text(owner))

@@ -239,6 +239,8 @@ class SlowShelf(SharedShelf):
     def fetch(self, key: str) -> Any:
         return self._later(self.shelf.rows.get(key) and self._stored(key, self.shelf.rows[key]))
 
+    summary = fetch
+
 
 @pytest.mark.parametrize("listens", ["where it runs", "elsewhere"])
 @pytest.mark.parametrize("end", ["completed", "cancelled where it runs", "cancelled elsewhere", "deleted"])

@@ -82,6 +82,30 @@ def test_task_is_seen_by_the_other_process_at_once() -> None:
     assert id not in tasks_of(mines.first)._machine, "what is over needs no memory here"
 
 
+@pytest.mark.parametrize("has_summary", [True, False])
+def test_result_of_a_task_is_read_only_where_it_is_asked_for(
+    has_summary: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fetch, fetched = SharedShelf.fetch, list[str]()
+
+    async def noted(self: SharedShelf, key: str) -> Any:
+        fetched.append(key)
+        return await fetch(self, key)
+
+    monkeypatch.setattr(SharedShelf, "fetch", noted)
+    if not has_summary:
+        monkeypatch.delattr(SharedShelf, "summary")
+    mines = Mines()
+    id = mines.first.wire.begin()
+    mines.first.dug()
+    fetched.clear()
+    assert mines.second.wire.status(id) == "completed"
+    assert mines.second.wire.ask("tasks/cancel", taskId=id)["code"] == -32602
+    assert len(fetched) == (0 if has_summary else 2)
+    assert mines.second.wire.ask("tasks/result", taskId=id)["content"][0]["text"] == "gold at 1"
+    assert fetched[-1] == id
+
+
 @pytest.mark.req("TASK-34")
 def test_other_owner_finds_nothing() -> None:
     mines = Mines()

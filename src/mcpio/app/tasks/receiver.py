@@ -689,7 +689,7 @@ class TaskReceiver:
     # Requests about tasks. Related-task metadata on them is ignored: their parameter names the task (TASK-29).
 
     async def _get(self, scope: RequestScope, request: GetTaskRequest) -> GetTaskResult:
-        return _flat(GetTaskResult, (await self.look(scope, request.task_id)).task)
+        return _flat(GetTaskResult, (await self.look(scope, request.task_id, is_whole=False)).task)
 
     async def _list(self, scope: RequestScope, request: ListTasksRequest) -> ListTasksResult:
         tasks = await self._keeping.tasks_of(scope.session.driver.runtime, self._owner(scope))
@@ -703,9 +703,12 @@ class TaskReceiver:
         """Cancel a task of the request's owner. Raises RequestError if it is unknown or has ended."""
         return await self._keeping.cancel(scope.session.driver.runtime, self._owner(scope), id)
 
-    async def look(self, scope: RequestScope, id: str) -> TaskLook:
-        """Return a task of the request's owner with its questions and its outcome. Raises RequestError without one."""
-        return await self._keeping.look(scope.session.driver.runtime, self._owner(scope), id)
+    async def look(self, scope: RequestScope, id: str, *, is_whole: bool = True) -> TaskLook:
+        """Return a task of the request's owner with its questions and its outcome. Raises RequestError without one.
+
+        The outcome, which may be large, is left out where ``is_whole`` is false.
+        """
+        return await self._keeping.look(scope.session.driver.runtime, self._owner(scope), id, is_whole=is_whole)
 
     async def _result(self, scope: RequestScope, request: GetTaskPayloadRequest) -> GetTaskPayloadResult:
         id, owner = request.task_id, self._owner(scope)
@@ -1039,7 +1042,7 @@ class ToolTasks(TaskReceiver):
 
     async def _update(self, scope: RequestScope, request: CustomRequest) -> Mapping[str, Any]:
         update = _extension_params(scope, request, TaskUpdate)
-        look = await self.look(scope, update.task_id)
+        look = await self.look(scope, update.task_id, is_whole=False)
         for key, question in look.inputs.items():
             if key in update.input_responses:
                 _check_answer(key, question, update.input_responses[key])

@@ -84,6 +84,9 @@ class TaskStore(Protocol):
 
     An exception means that the store cannot be reached now: what was to be stored is stored again later. A call whose
     caller was cancelled may still run when the next one begins, and is then made a second time.
+
+    A store may also have ``summary(key)``, which returns the same as ``fetch`` without the result. It is then called
+    where only the state of a task is needed: clients ask for that often, and results may be large.
     """
 
     @property
@@ -242,6 +245,7 @@ class TaskStorage:
         have changed. ``report`` tells the operator of what cannot be read.
         """
         self._store = store
+        self._summary: Callable[[str], Any] = getattr(store, "summary", store.fetch)
         self._act = act
         self._machine: TaskMachine | None = None
         self._make = partial(TaskMachine, limits=limits, poll_interval=poll_interval, lease=store.lease)
@@ -414,15 +418,15 @@ class TaskStorage:
 
     # Reading, cancelling and answering, in whatever process a task runs
 
-    async def look(self, runtime: Runtime, owner: Owner, id: str) -> TaskLook:
-        """Return a task with its open questions and its outcome."""
+    async def look(self, runtime: Runtime, owner: Owner, id: str, *, is_whole: bool = True) -> TaskLook:
+        """Return a task with its open questions and, unless ``is_whole`` is false, its outcome."""
         self.refresh()
         here = self.machine.look(owner, id)
         if here is not None:
             return here
-        record, stored = await self._find(runtime, owner, id)
+        record, stored = await self._find(runtime, owner, id, self._store.fetch if is_whole else self._summary)
         inputs = {key: question for key, question in record.inputs.items() if key not in stored.answers}
-        outcome = self._outcome(record, stored) if record.is_over else None
+        outcome = self._outcome(record, stored) if record.is_over and is_whole else None
         return TaskLook(record.shown or record.view(), inputs, outcome)
 
     async def tasks_of(self, runtime: Runtime, owner: Owner) -> list[tuple[int, Task]]:
@@ -487,7 +491,7 @@ class TaskStorage:
             if replied.value is not None:
                 return replied.value
         while True:
-            record, stored = await self._find(runtime, owner, id)
+            record, stored = await self._find(runtime, owner, id, self._summary)
             record.cancel(self._epoch + self.now())
             if await self._read(runtime, partial(self._store.end, id, stored.version, dump_record(record))):
                 change = TaskChanged("status", record.view(), owner, record.operation)
@@ -501,13 +505,15 @@ class TaskStorage:
             self.machine.answer(id, answers, self.now())
             self.pump()
             return
-        record, _ = await self._find(runtime, owner, id)
+        record, _ = await self._find(runtime, owner, id, self._summary)
         stored_answers = {key: json.dumps(answer) for key, answer in answers.items() if key in record.inputs}
         if stored_answers:
             await self._read(runtime, partial(self._store.answer, id, stored_answers))
 
-    async def _find(self, runtime: Runtime, owner: Owner, id: str) -> tuple[TaskRecord, StoredTask]:
-        stored: StoredTask | None = await self._read(runtime, partial(self._store.fetch, id))
+    async def _find(
+        self, runtime: Runtime, owner: Owner, id: str, fetch: Callable[[str], Any]
+    ) -> tuple[TaskRecord, StoredTask]:
+        stored: StoredTask | None = await self._read(runtime, partial(fetch, id))
         if stored is None:
             raise not_found(id)
         try:
