@@ -36,6 +36,21 @@ def test_immediate_answer_starts_no_task(loop: EventLoop, monkeypatch: pytest.Mo
     loop.run(main)
 
 
+def test_whole_answer_says_that_it_is_the_last_part(loop: EventLoop) -> None:
+    # ASGI lets that be left out, but middleware reads it.
+    async def main() -> None:
+        served = Served(loop)
+        body = b'{"jsonrpc":"2.0","id":1,"method":"ping"}'
+        headers = {"content-type": "application/json", "accept": "*/*"}
+        await served.client.initialize()
+        call = await served.wire.begin("POST", "/mcp", headers | served.client.headers, [body])
+        assert [message.get("more_body") for message in call.messages] == [None, False]
+        await served.client.end()
+        served.assert_nothing_is_left()
+
+    loop.run(main)
+
+
 @pytest.mark.req("HTTP-24", "RESUME-01", "RESUME-03")
 def test_handler_survives_a_disconnect_within_its_request(loop: EventLoop) -> None:
     async def main() -> None:

@@ -705,7 +705,7 @@ async def _send_answer(answer: Answer, send: Send, *, is_head: bool) -> None:
     status, fields, body = answer
     try:
         await send({"type": "http.response.start", "status": status, "headers": [*fields]})
-        await send({"type": "http.response.body", "body": b"" if is_head else body})
+        await send({"type": "http.response.body", "body": b"" if is_head else body, "more_body": False})
     except OSError:
         return  # ASGI servers may say so that the client has disconnected
 
