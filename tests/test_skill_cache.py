@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import os
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -83,3 +87,59 @@ def test_file_that_cannot_be_written_is_not_kept(tmp_path: Path, monkeypatch: py
     cache.put(digest(b"x"), b"x")
     assert cache.get(digest(b"x")) is None
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="no process is killed so there")
+def test_file_of_a_process_that_was_killed_while_it_wrote_is_removed_later(tmp_path: Path) -> None:
+    program = (
+        "import os, signal, sys\n"
+        "from mcpio.skill_cache import FolderSkillCache\n"
+        "os.replace = lambda *_: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "FolderSkillCache(sys.argv[1], 's').put('sha256:' + '0' * 64, b'x' * 9999)\n"
+    )
+    assert subprocess.run([sys.executable, "-c", program, tmp_path], check=False).returncode == -signal.SIGKILL
+    (left,) = [path for path in tmp_path.rglob("*") if path.is_file()]
+    cache = FolderSkillCache(tmp_path, "s")
+    cache.put(digest(b"x"), b"x")
+    other = left.with_name("notes.txt")
+    other.write_text("of somebody else")
+    assert left.exists(), "another process may be writing it"
+    for each in left.parent.iterdir():
+        os.utime(each, (time.time() - 7200,) * 2)
+    cache = FolderSkillCache(tmp_path, "s")
+    assert not left.exists()
+    assert other.exists()
+    assert cache.get(digest(b"x")) == b"x"
+
+
+def test_file_whose_writing_is_interrupted_is_removed_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache = FolderSkillCache(tmp_path, "s")
+
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "replace", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        cache.put(digest(b"x"), b"x")
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+def test_temporary_file_that_another_process_has_removed_does_no_harm(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    FolderSkillCache(tmp_path, "s")
+    (folder,) = tmp_path.iterdir()
+    for name in ("tmp01234567", "tmpabcdefgh"):
+        (folder / name).write_bytes(b"")
+        os.utime(folder / name, (0, 0))
+    unlink, asked = os.unlink, list[str]()
+
+    def lose(path: str) -> None:
+        asked.append(path)
+        if len(asked) == 1:
+            raise FileNotFoundError(path)
+        unlink(path)
+
+    monkeypatch.setattr(os, "unlink", lose)
+    FolderSkillCache(tmp_path, "s")
+    assert len(list(folder.iterdir())) == 1

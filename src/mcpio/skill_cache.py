@@ -7,6 +7,7 @@ import os
 import re
 import stat
 import tempfile
+import time
 from collections.abc import Iterable
 from contextlib import suppress
 from typing import Final
@@ -16,12 +17,17 @@ from mcpio.app.client_skills import MAX_SKILL_BYTES
 
 __all__ = ["FolderSkillCache"]
 
+PREFIX: Final = "tmp"
+"""How the names of files begin that are not whole yet. No digest does."""
+ABANDONED_AFTER: Final = 3600.0
+"""Seconds after which a file that is not whole is taken for that of a process that was killed."""
+
 
 class FolderSkillCache:
     """Keeps files of skills in a folder, those of each server apart. A ``SkillCache`` for ``Client.skills``.
 
-    Files are named by their digest and hashed at each use, so one that somebody changed is not used. Nothing is ever
-    removed: delete the folder to empty the cache.
+    Files are named by their digest and hashed at each use, so one that somebody changed is not used. No whole file is
+    ever removed: delete the folder to empty the cache.
     """
 
     def __init__(
@@ -53,6 +59,7 @@ class FolderSkillCache:
         label = re.sub(r"[^A-Za-z0-9-]+", "-", server)[:40].strip("-") or "server"
         self._folder = os.path.join(root, f"{label}-{hashlib.sha256(server.encode()).hexdigest()[:16]}")
         os.makedirs(self._folder, mode=0o700, exist_ok=True)
+        self._remove_temporaries()
 
     def get(self, digest: str) -> bytes | None:
         """Return what is kept under a digest, or ``None``."""
@@ -63,14 +70,23 @@ class FolderSkillCache:
     def put(self, digest: str, data: bytes) -> None:
         """Keep a file. One that cannot be written is not kept."""
         with suppress(OSError):
-            handle, path = tempfile.mkstemp(dir=self._folder)
+            handle, path = tempfile.mkstemp(prefix=PREFIX, dir=self._folder)
             try:
                 with os.fdopen(handle, "wb") as file:
                     file.write(data)
                 os.replace(path, self._path(digest))
-            except OSError:
+            except BaseException:
                 os.unlink(path)
                 raise
+
+    def _remove_temporaries(self) -> None:
+        """Remove the files that processes which were killed have left half written."""
+        with suppress(OSError), os.scandir(self._folder) as entries:
+            for entry in entries:
+                # A young one may be that of another process, which is writing it.
+                if _TEMPORARY.fullmatch(entry.name) and time.time() - entry.stat().st_mtime > ABANDONED_AFTER:
+                    with suppress(OSError):  # another process has removed it
+                        os.unlink(entry.path)
 
     def _path(self, digest: str) -> str:
         if not _DIGEST.fullmatch(digest):
@@ -78,4 +94,5 @@ class FolderSkillCache:
         return os.path.join(self._folder, digest.removeprefix("sha256:"))
 
 
+_TEMPORARY: Final = re.compile(rf"{PREFIX}[a-z0-9_]{{8}}")
 _DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")

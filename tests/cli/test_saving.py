@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from mcpio.cli import lock
 from mcpio.cli.exit_status import Exit, Failure
 from mcpio.cli.use import Saver
 from mcpio.types import (
@@ -97,3 +98,10 @@ def test_json_and_save_exclude_each_other(command: Command, server: Any) -> None
     ran = command("call", "--json", "--save", "x", "add", server=server)
     assert ran.status is Exit.USAGE
     assert "--json cannot be combined with --save" in ran.err
+
+
+def test_file_that_cannot_be_replaced_leaves_nothing_half_written(tmp_path: Path) -> None:
+    (tmp_path / "lock.json").mkdir()
+    with pytest.raises(Failure, match="cannot write"):
+        lock.write(str(tmp_path / "lock.json"), "{}")
+    assert [path.name for path in tmp_path.iterdir()] == ["lock.json"]

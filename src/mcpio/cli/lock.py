@@ -170,7 +170,12 @@ def write(path: str, text: str | bytes) -> None:
     partial = f"{path}.partial"
     try:
         with open(partial, "wb") as file:
-            file.write(data)
-        os.replace(partial, path)
+            try:
+                file.write(data)
+                file.close()
+                os.replace(partial, path)
+            except BaseException:
+                os.unlink(partial)
+                raise
     except OSError as error:
         raise Failure(Exit.UNWRITABLE, f"cannot write {path}: {error.strerror or error}") from error
