@@ -360,7 +360,8 @@ class AuthorizationRequired(McpError):
     """The server wants credentials that this client does not have.
 
     ``status`` is the status code of the answer, 401 or 403, and ``challenges`` are its ``WWW-Authenticate`` fields,
-    which name the credentials and where to get them. ``nonce`` is its ``DPoP-Nonce``, for the next proof (RFC 9449).
+    which name the credentials and where to get them. ``nonce`` is its ``DPoP-Nonce``, for the next proof (RFC 9449),
+    and ``date`` its ``Date``.
     """
 
     def __init__(
@@ -370,10 +371,12 @@ class AuthorizationRequired(McpError):
         status: int = 401,
         challenges: Iterable[str] = (),
         nonce: str | None = None,
+        date: str | None = None,
         is_without_auth: bool = False,
     ) -> None:
         """``is_without_auth`` says that the client has neither ``auth=`` nor a token in its header fields."""
         self.nonce = nonce
+        self.date = date
         self.status = status
         self.challenges: tuple[str, ...] = tuple(challenges)
         """Values of the ``WWW-Authenticate`` fields of the response."""

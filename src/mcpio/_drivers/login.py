@@ -1102,7 +1102,8 @@ class AuthorizedOpening:
     async def _on_refusal(self, call: int, refusal: AuthorizationRequired, driver: LoginDriver, answered: Flag) -> None:
         """Wait until another token is available. Raises ConnectFailed if none can be obtained."""
         status, now = refusal.status, self._now()
-        verdict = self._authorizer.refused(call, status, refusal.challenges, now, nonce=refusal.nonce)
+        nonce, date = refusal.nonce, refusal.date
+        verdict = self._authorizer.refused(call, status, refusal.challenges, now, nonce=nonce, date=date)
         if isinstance(verdict, AuthorizationError):
             raise _no_opening(verdict) from verdict
         if verdict is Verdict.WAIT:

@@ -504,7 +504,14 @@ class ClientExchange:
         challenges = headers_named(head, b"www-authenticate")
         reason = "; ".join(challenges) or self._quote() or "it does not say what it wants"
         text = f"the server refuses {self.purpose.value} with status {head.status}: {reason}"
-        return AuthorizationRequired(text, status=head.status, challenges=challenges, is_without_auth=is_without_auth)
+        return AuthorizationRequired(
+            text,
+            status=head.status,
+            challenges=challenges,
+            nonce=header(head, b"dpop-nonce"),
+            date=header(head, b"date"),
+            is_without_auth=is_without_auth,
+        )
 
     def unexpected(self, head: ResponseHead, reason: str | None = None) -> UnexpectedResponse:
         """Return the error for a response that does not fit the request."""

@@ -169,6 +169,7 @@ class ClientOpening:
         self._status = 0
         self._challenges: list[str] = []
         self._nonce: str | None = None
+        self._date: str | None = None
         self._body = b""
         self._has_ended = False
         self._outcome: CompletedHandshake | McpError | None = None
@@ -223,9 +224,9 @@ class ClientOpening:
         elif isinstance(event, h11.Response):
             self._status = event.status_code
             self._challenges = [value.decode("latin-1") for name, value in event.headers if name == b"www-authenticate"]
-            self._nonce = next(
-                (value.decode("latin-1") for name, value in event.headers if name == b"dpop-nonce"), None
-            )
+            # The first of each name.
+            fields = {name: value.decode("latin-1") for name, value in reversed(list(event.headers))}
+            self._nonce, self._date = fields.get(b"dpop-nonce"), fields.get(b"date")
         elif isinstance(event, h11.Data):
             self._body = (self._body + bytes(event.data))[:QUOTE]
             if len(self._body) == QUOTE:
@@ -276,6 +277,7 @@ class ClientOpening:
                 status=status,
                 challenges=self._challenges,
                 nonce=self._nonce,
+                date=self._date,
                 is_without_auth=not self._has_authorization,
             )
         return UnexpectedResponse(status, "no WebSocket in answer to the handshake", text)

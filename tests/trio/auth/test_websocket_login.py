@@ -226,6 +226,21 @@ def bound_credentials(resource: str, issuer: str) -> MemoryCredentials:
 
 
 @pytest.mark.parametrize("carrier", ["http", "websocket"])
+def test_refused_proof_is_explained_by_the_clocks(carrier: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(TrioRuntime, "wall_clock", lambda _: time.time() - 3600)
+
+    async def play(site: AuthSite) -> None:
+        async with protected(site, dpop="require") as url:
+            resource = "http" + url.removeprefix("ws")
+            how: Any = {"auth": OAuth(), "credentials": bound_credentials(resource, site.base)}
+            with pytest.raises(ConnectFailed, match=r"its clock is 3(600|599) s ahead of this one"):
+                async with open_http(resource, **how) if carrier == "http" else open_websocket(url, **how):
+                    pass
+
+    run(play)
+
+
+@pytest.mark.parametrize("carrier", ["http", "websocket"])
 def test_proofs_have_the_right_time_after_the_clock_of_the_loop_stood_still(
     carrier: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
