@@ -520,7 +520,21 @@ def test_session_beyond_peer_bytes_forgets_sent_events() -> None:
     site.answer(event, "x" * 100 * KIB)
     assert site.session().held.replay > 100 * KIB
     stalled_call(site, session, 2, size=60 * KIB)
+    assert ledger_of(site).total < 100 * KIB
     assert (site.session().held.replay, site.listen(session, "3-1").status) == (0, 410)
+
+
+def test_session_beyond_peer_bytes_forgets_events_of_a_stream_that_goes_on() -> None:
+    site = Site(limits=Limits(peer_bytes=150 * KIB))
+    session = site.open()
+    stream, event = asked(site, session)
+    site.session().connection.send_progress(event.id, 1, message="x" * 100 * KIB)
+    site.touch(site.session())
+    assert ledger_of(site).total > 100 * KIB
+    stalled_call(site, session, 2, size=60 * KIB)
+    assert ledger_of(site).total < 100 * KIB
+    site.answer(event, "done")
+    assert said(stream.new_messages())[-1] == "answer"
 
 
 def test_stored_session_is_not_restored_when_the_ledger_is_nearly_full() -> None:

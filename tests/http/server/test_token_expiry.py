@@ -58,6 +58,19 @@ def test_stream_of_a_token_that_never_expires_outlives_an_earlier_token() -> Non
     assert [each.is_over for each in streams] == [True, False]
 
 
+def test_stream_of_a_token_that_has_just_expired_lasts_a_second() -> None:
+    site = Site()
+    site.machine.epoch = 0.0
+    session = site.open(principal=Grant(None, "ada"))
+    site.advance(40)
+    grant = Grant(None, "ada", expires_at=39.75)
+    stream = site.ask("GET", principal=grant, accept="text/event-stream", mcp_session_id=session)
+    site.advance(0.75)
+    assert not stream.is_over
+    site.advance(0.5)
+    assert stream.is_over
+
+
 def test_message_that_was_begun_when_a_token_expired_is_finished_and_the_next_one_waits() -> None:
     site = Site()
     site.machine.epoch = 0.0
