@@ -277,6 +277,29 @@ def test_waiting_answers_beyond_the_limit_end_the_connection() -> None:
     assert end.reason is CloseReason.SLOW_CONSUMER
 
 
+@pytest.mark.parametrize("missing", [0, 1])
+def test_waiting_answers_up_to_the_limit_are_kept(missing: int) -> None:
+    def answered(limit: int) -> ServerConnection:
+        connection = joining(limits=Limits(queued_bytes=limit))
+        feed(connection, [tools(1), tools(2)])
+        connection.send_error(IncomingId(2), RequestError(1, "x" * 800))
+        return connection
+
+    amply = answered(5000)
+    assert amply._batches is not None
+    events = answered(amply.held.output + amply._batches.size - missing).events()
+    assert [type(event) for event in events] == [ConnectionClosed] * missing
+
+
+def test_items_of_a_batch_weigh_as_much_as_single_messages() -> None:
+    requests = [call(id, name="x" * 500) for id in range(1, 11)]
+    together, singly = server(B), server(B)
+    assert len(feed(together, requests)) == 10
+    for each in requests:
+        feed(singly, each)
+    assert 0.9 * singly.held.requests < together.held.requests < 1.1 * singly.held.requests
+
+
 def test_automatic_answers_beyond_the_limit_end_the_connection() -> None:
     connection = joining(limits=Limits(queued_bytes=1000))
     events = feed(connection, [tools(1)] + [5] * 100)

@@ -263,6 +263,13 @@ def test_latest_finished_ids_are_remembered() -> None:
     assert [(wire_id in (requests.finished or ())) for wire_id in (1, "1", 10, 15)] == [False, False, True, True]
 
 
+@pytest.mark.parametrize("wire_id", ["x" * 40, 2**320 - 1, -(2**320) + 1])
+def test_longest_ids_that_are_remembered(wire_id: int | str) -> None:
+    requests = IncomingRequests(Held())
+    requests.finish(come(requests, wire_id), RequestInput.SEND_RESULT)
+    assert requests.finished == [wire_id]
+
+
 @pytest.mark.parametrize("wire_id", ["x" * 41, "ä", 2**320, -(2**320)])
 def test_long_ids_are_not_remembered(wire_id: int | str) -> None:
     requests = IncomingRequests(Held())

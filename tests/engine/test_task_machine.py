@@ -182,6 +182,23 @@ def test_task_without_an_owner_counts_for_its_requestor() -> None:
 
 
 @pytest.mark.req("TASK-36")
+def test_limit_of_tasks_without_an_owner_is_none_for_those_with_one() -> None:
+    keeper = Keeper(limits={"running_without_owner": 0})
+    assert refusal(keeper, "create", None, "dig", now=0, cookie=1)[0] == -32603
+    assert keeper.status(keeper.create("ada"), "ada") == "working"
+
+
+def test_question_changes_the_time_of_the_last_update() -> None:
+    keeper = Keeper()
+    id = keeper.create()
+    before = keeper.get(None, id).last_updated_at
+    keeper.advance(5)
+    keeper.machine.ask(id, keeper.now)
+    keeper.settle()
+    assert keeper.get(None, id).last_updated_at > before
+
+
+@pytest.mark.req("TASK-36")
 def test_result_beyond_the_limits_fails_its_task() -> None:
     keeper = Keeper(limits={"result_bytes": 100, "stored_bytes": 6_200})
     large, late = keeper.create(), keeper.create()

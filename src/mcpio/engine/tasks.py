@@ -1019,7 +1019,7 @@ class TaskMachine:
         limits = self._limits
         for count, limit in (
             (self._running[account], limits.running_per_owner),
-            (self._running[_STRANGERS] if owner is None else 0, limits.running_without_owner),
+            *(((self._running[_STRANGERS], limits.running_without_owner),) if owner is None else ()),
             (self._running[_ALL], limits.running),
             (len(self._records) + len(self._over), limits.tasks),
         ):
