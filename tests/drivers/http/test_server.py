@@ -90,6 +90,50 @@ def test_a_call_over_each_carrier_is_answered(
     each_loop.run(main)
 
 
+def test_concurrent_calls_over_few_connections_get_their_own_answers(each_loop: EachLoop) -> None:
+    async def main(here: Here) -> None:
+        answers: dict[int, str] = {}
+        few = HttpClientOptions(max_requests=8)
+        async with (
+            here.listening("http", Shop(here).server, port=0) as (listening, _),
+            here.open_http(listening.url, http=few) as client,
+            here.tasks() as tasks,
+        ):
+
+            async def ask(number: int) -> None:
+                answers[number] = text_of(await client.call_tool("echo", {"text": str(number) * 20_000}))
+
+            for number in range(64):
+                tasks.spawn(ask(number))
+        assert answers == {number: str(number) * 20_000 for number in range(64)}
+
+    each_loop.run(main)
+
+
+@pytest.mark.parametrize("era", ["auto", "handshake"])
+def test_cancelled_call_ends_its_handler_and_nothing_else(each_loop: EachLoop, era: str) -> None:
+    async def main(here: Here) -> None:
+        shop = Shop(here)
+        async with (
+            here.listening("http", shop.server, port=0) as (listening, _),
+            here.open_http(listening.url, era=era) as client,
+            here.tasks() as tasks,
+        ):
+            with here.scope() as scope:
+
+                async def cancel() -> None:
+                    await shop.waits.wait()
+                    scope.cancel()
+
+                tasks.spawn(cancel())
+                await client.call_tool("wait")
+            assert scope.cancelled_caught
+            await shop.ended.wait()
+            assert text_of(await client.call_tool("echo", {"text": "on"})) == "on"
+
+    each_loop.run(main)
+
+
 def test_one_port_serves_http_and_websocket(each_loop: EachLoop) -> None:
     async def main(here: Here) -> None:
         both = {"port": 0, "websocket": WebSocketOptions()}

@@ -5,8 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import socket
-import ssl
-import stat
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,35 +17,11 @@ from carriers import added, make_server, run, until
 from certificates import serving_as
 from triowire import MemoryListener, in_virtual_time
 
-from mcpio import ConnectFailed
-from mcpio.trio import SocketListening, open_tcp, open_unix, serve_tcp, serve_unix
+from mcpio import ConnectionLost
+from mcpio.trio import SocketListening, SocketPeer, open_tcp, open_unix, serve_tcp, serve_unix
 from mcpio.trio._event_loop import keep_tcp_alive
 
 # TCP
-
-
-def test_started_server_reports_its_address_and_given_listeners_are_used() -> None:
-    server = make_server()
-
-    async def main() -> None:
-        async with trio.open_nursery() as nursery:
-            listening = await nursery.start(serve_tcp, server)
-            assert (listening.host, listening.port > 0) == ("127.0.0.1", True)
-            with pytest.raises(OSError, match=r"in use|unable to bind") as caught:
-                await serve_tcp(server, listening.port)
-            assert caught.value.errno in (errno.EADDRINUSE, None)
-            assert f"127.0.0.1 port {listening.port}" in str(caught.value)
-            own = await trio.open_tcp_listeners(0, host="127.0.0.1")
-
-            async def serve(*, task_status: trio.TaskStatus[SocketListening]) -> None:
-                await serve_tcp(server, listeners=own, task_status=task_status)
-
-            other = await nursery.start(serve)
-            assert other.port == own[0].socket.getsockname()[1]
-            nursery.cancel_scope.cancel()
-        assert own[0].socket.fileno() == -1
-
-    run(main)
 
 
 def test_listeners_that_are_closed_end_the_server() -> None:
@@ -57,18 +32,6 @@ def test_listeners_that_are_closed_end_the_server() -> None:
             async with open_tcp("127.0.0.1", own[0].socket.getsockname()[1]) as client:
                 assert await added(client, 1, 1) == 2
             await own[0].aclose()
-
-    run(main)
-
-
-def test_all_listeners_are_closed_in_the_end() -> None:
-    async def main() -> None:
-        own = [*await trio.open_tcp_listeners(0, host="127.0.0.1"), *await trio.open_tcp_listeners(0, host="127.0.0.1")]
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(partial(serve_tcp, make_server(), listeners=own))
-            await trio.testing.wait_all_tasks_blocked()
-            nursery.cancel_scope.cancel()
-        assert [each.socket.fileno() for each in own] == [-1, -1]
 
     run(main)
 
@@ -84,23 +47,6 @@ def test_tcp_keep_alive_is_enabled_where_supported(seconds: float, asked: int) -
             assert stream.socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == asked
 
     trio.run(main)
-
-
-def test_refused_connection_error_names_the_address() -> None:
-    async def main() -> None:
-        with pytest.raises(ConnectFailed, match=r"no connection to 127\.0\.0\.1:1: .*Connection refused") as caught:
-            async with open_tcp("127.0.0.1", 1):
-                pass
-        assert isinstance(caught.value.__cause__, OSError)
-        with pytest.raises(ConnectFailed, match="no connection to /nowhere/s: "):
-            async with open_unix("/nowhere/s"):
-                pass
-        with pytest.raises(ConnectFailed, match=r"no connection to a\.\.b:1: ") as caught:
-            async with open_tcp("a..b", 1):
-                pass
-        assert isinstance(caught.value.__cause__, UnicodeError)
-
-    run(main)
 
 
 def test_client_cancelled_while_connecting_raises_only_cancelled() -> None:
@@ -135,46 +81,57 @@ async def _for_ever(peer: object) -> None:
     await trio.sleep_forever()
 
 
-def test_unaccepted_connection_times_out() -> None:
-    async def main() -> None:
-        held = socket.socket()
-        held.bind(("127.0.0.1", 0))
-        held.listen(0)
-        context = ssl.create_default_context()
-        with pytest.raises(ConnectFailed, match=r"within 0\.1 s"):
-            async with open_tcp("127.0.0.1", held.getsockname()[1], ssl_context=context, connect_timeout=0.1):
-                pass
-        held.close()
+def test_system_exit_of_a_handler_propagates_unwrapped() -> None:
+    server = make_server()
 
-    run(main)
-
-
-# Unix sockets
-
-
-def test_the_file_of_a_unix_socket_has_its_mode_is_replaced_when_stale_and_is_removed(tmp_path: Path) -> None:
-    server, path = make_server(), tmp_path / "s"
-    stale = socket.socket(socket.AF_UNIX)
-    stale.bind(os.fspath(path))
-    stale.close()
-
-    async def serve(*, task_status: trio.TaskStatus[SocketListening]) -> None:
-        await serve_unix(server, path, mode=0o660, task_status=task_status)
+    @server.tool
+    def leave() -> None:
+        raise SystemExit(3)
 
     async def main() -> None:
         async with trio.open_nursery() as nursery:
-            listening = await nursery.start(serve)
-            assert (listening.host, listening.port) == (None, None)
-            assert stat.S_IMODE(path.stat().st_mode) == 0o660
-            with pytest.raises(OSError, match="another server listens") as caught:
-                await serve_unix(server, path)
-            assert caught.value.errno == errno.EADDRINUSE
-            async with open_unix(path) as client:
-                assert await added(client, 2, 3) == 5
+            listening = await nursery.start(serve_tcp, server)
+            async with open_tcp(listening.host, listening.port) as client:
+                with suppress(ConnectionLost):
+                    await client.call_tool("leave")
+                await trio.sleep_forever()
+
+    with pytest.RaisesGroup(SystemExit, allow_unwrapped=True, flatten_subgroups=True):
+        run(main)
+
+
+def test_client_whose_principal_is_not_found_in_time_is_disconnected(caplog: pytest.LogCaptureFixture) -> None:
+    clock, ended = trio.testing.MockClock(), list[str]()
+
+    async def main() -> None:
+        asked = trio.Event()
+
+        async def principal(peer: SocketPeer) -> str:
+            asked.set()
+            try:
+                await trio.sleep_forever()
+            finally:
+                ended.append("cancelled")
+
+        async with trio.open_nursery() as nursery:
+            listening = await nursery.start(partial(serve_tcp, make_server(), 0, principal=principal))
+            async with await trio.open_tcp_stream("127.0.0.1", listening.port) as stream:
+                await asked.wait()
+                clock.jump(29.9)
+                await trio.testing.wait_all_tasks_blocked()
+                assert not ended
+                clock.jump(0.2)
+                await trio.testing.wait_all_tasks_blocked()
+                assert ended == ["cancelled"]
+                with suppress(trio.BrokenResourceError):
+                    assert await stream.receive_some() == b""
             nursery.cancel_scope.cancel()
 
-    run(main)
-    assert not path.exists()
+    trio.run(main, clock=clock)
+    assert "was not found within 30.0 seconds" in caplog.text
+
+
+# Unix sockets
 
 
 def test_only_one_of_several_servers_replaces_a_stale_socket_file(tmp_path: Path) -> None:

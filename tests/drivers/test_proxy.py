@@ -11,8 +11,7 @@ from typing import Any
 
 import attrs
 import pytest
-import trio
-import trio.testing
+from eachloop import EachLoop, Here
 
 from mcpio import Client, ConnectFailed, Context, Limits, Options, Server, TextContent
 from mcpio.app import Accepted, Form
@@ -29,7 +28,6 @@ from mcpio.revisions import (
     Era,
     Revision,
 )
-from mcpio.trio import memory_client, open_http, proxy, serve_http
 from mcpio.types import (
     CallToolResult,
     CreateMessageRequest,
@@ -73,14 +71,14 @@ def _kitchen(version: str = "1", options: Options | None = None) -> Server:
     async def steps(ctx: Context) -> str:
         for step in range(3):
             ctx.progress(step, 3, "kneading")
-            await trio.testing.wait_all_tasks_blocked()
+            await ctx.sleep(0.001)
         ctx.warning("hot", "oven")
         return "done"
 
     @server.tool
-    async def wait() -> str:
+    async def wait(ctx: Context) -> None:
         try:
-            await trio.sleep_forever()
+            await ctx.sleep(1e6)
         finally:
             server.cancelled.append("wait")  # type: ignore[attr-defined]  # likewise
 
@@ -121,37 +119,39 @@ def _kitchen(version: str = "1", options: Options | None = None) -> Server:
 class Kitchens:
     """A source of servers: each is the next version. ``fail`` and ``hang`` say what the next ones do."""
 
-    def __init__(self, make: Callable[[str], Server] = _kitchen) -> None:
+    def __init__(self, here: Here, make: Callable[[str], Server] = _kitchen) -> None:
+        self.here = here
         self.make = make
         self.servers: list[Server] = []
         self.clients: list[Client] = []
         self.fail = False
         self.hang = False
-        self.replace = trio.Event()
+        self.replace = self.here.event()
 
     async def watch(self) -> None:
         await self.replace.wait()
-        self.replace = trio.Event()
+        self.replace = self.here.event()
 
     async def reload(self) -> None:
         self.replace.set()
-        await trio.testing.wait_all_tasks_blocked()
+        await self.here.settle()
 
     @asynccontextmanager
     async def __call__(self, **options: Any) -> AsyncIterator[Client]:
         if self.fail:
             raise ConnectFailed("burnt down")
         if self.hang:
-            await trio.sleep_forever()
+            await self.here.forever()
         server = self.make(str(len(self.clients)))  # of those that a client took
         self.servers.append(server)
-        async with memory_client(server, **options) as client:
+        async with self.here.drivers.memory_client(server, **options) as client:
             self.clients.append(client)
             yield client
 
 
-def _run(work: Callable[..., Any], *arguments: Any) -> None:
-    trio.run(partial(work, *arguments), clock=trio.testing.MockClock(autojump_threshold=0))
+def through(here: Here, source: Any, *, watch: Any = None, **options: Any) -> Any:
+    """Return the block of a client of a proxy of ``source``."""
+    return here.drivers.memory_client(here.drivers.proxy(source, watch=watch), **options)
 
 
 def _sampled(scope: Any, request: Any) -> CreateMessageResult:
@@ -159,8 +159,8 @@ def _sampled(scope: Any, request: Any) -> CreateMessageResult:
 
 
 @pytest.mark.parametrize("options", [None, STATELESS_ONLY], ids=["sessions", "stateless"])
-def test_every_feature_passes_through(options: Options | None) -> None:
-    async def main() -> None:
+def test_every_feature_passes_through(options: Options | None, each_virtual_loop: EachLoop) -> None:
+    async def main(here: Here) -> None:
         seen: list[Any] = []
         handling: dict[str, Any] = {
             "elicitation": lambda scope, request: ElicitResult("accept", {"seats": 2}),
@@ -168,7 +168,7 @@ def test_every_feature_passes_through(options: Options | None) -> None:
             "roots": [Root("file:///srv", "srv")],
             "on_notification": seen.append,
         }
-        async with memory_client(proxy(Kitchens(partial(_kitchen, options=options))), **handling) as client:
+        async with through(here, Kitchens(here, partial(_kitchen, options=options)), **handling) as client:
             assert client.era is Era.HANDSHAKE
             assert client.server.info.display_name == "The kitchen"
             assert client.server.instructions == "Mind the stove."
@@ -185,10 +185,10 @@ def test_every_feature_passes_through(options: Options | None) -> None:
             assert (await client.call_tool("touch")).structured_content == {"result": 0}
             await client.subscribe_resource("bench://notes")
             assert (await client.call_tool("touch")).structured_content == {"result": 1}
-            await trio.testing.wait_all_tasks_blocked()
+            await here.settle()
             assert [each.uri for each in seen if isinstance(each, ResourceUpdatedNotification)] == ["bench://notes"]
             await client.unsubscribe_resource("bench://notes")
-            await trio.testing.wait_all_tasks_blocked()
+            await here.settle()
             assert (await client.call_tool("touch")).structured_content == {"result": 0}
             seen.clear()
             await client.set_log_level("error")
@@ -199,13 +199,13 @@ def test_every_feature_passes_through(options: Options | None) -> None:
             assert [each.name async for each in client.prompts()] == ["greet"]
             assert (await client.get_prompt("greet", {"who": "you"})).messages[0].content == TextContent("Greet you")
             client.set_roots([Root("file:///new", "new")])
-            await trio.testing.wait_all_tasks_blocked()
+            await here.settle()
             assert (await client.call_tool("ask")).text == "2, a tree, ['new']"
             with pytest.raises(RequestError, match="no flour") as caught:
                 await client.call_tool("refuse")
             assert (caught.value.code, caught.value.data) == (-32010, {"left": 0})
 
-    _run(main)
+    each_virtual_loop.run(main, virtual=True)
 
 
 def test_capabilities_are_those_of_the_server_found_last() -> None:
@@ -215,84 +215,84 @@ def test_capabilities_are_those_of_the_server_found_last() -> None:
         assert (proxied.capabilities.tools, proxied.capabilities.prompts) == (capabilities.tools, capabilities.prompts)
 
 
-def test_each_session_has_its_own_session_behind_the_proxy() -> None:
-    async def main() -> None:
-        kitchens = Kitchens()
-        server = proxy(kitchens)
-        async with memory_client(server) as one, memory_client(server) as two:
+def test_each_session_has_its_own_session_behind_the_proxy(each_virtual_loop: EachLoop) -> None:
+    async def main(here: Here) -> None:
+        kitchens = Kitchens(here)
+        server = here.drivers.proxy(kitchens)
+        async with here.drivers.memory_client(server) as one, here.drivers.memory_client(server) as two:
             for _ in range(3):
                 await one.call_tool("bake", {"kind": "rye"})
             texts = {(await client.call_tool("bake", {"kind": "rye"})).text for client in (one, two)}
             assert len(texts) == 2
             one.close()
-            await trio.testing.wait_all_tasks_blocked()
+            await here.settle()
             assert [client.connection.closed for client in kitchens.clients].count(False) == 1
             assert (await two.call_tool("bake", {"kind": "rye"})).text in texts
 
-    _run(main)
+    each_virtual_loop.run(main, virtual=True)
 
 
-def test_cancelled_request_cancelled_behind_too() -> None:
-    async def main() -> None:
-        kitchens = Kitchens()
-        async with memory_client(proxy(kitchens)) as client:
-            with trio.move_on_after(5):
+def test_cancelled_request_cancelled_behind_too(each_virtual_loop: EachLoop) -> None:
+    async def main(here: Here) -> None:
+        kitchens = Kitchens(here)
+        async with through(here, kitchens) as client:
+            with here.scope(5):
                 await client.call_tool("wait")
-            await trio.testing.wait_all_tasks_blocked()
+            await here.settle()
             assert kitchens.servers[-1].cancelled == ["wait"]  # type: ignore[attr-defined]  # see _kitchen
 
-    _run(main)
+    each_virtual_loop.run(main, virtual=True)
 
 
-def test_server_that_does_not_start_ends_the_serving() -> None:
-    async def main() -> None:
-        kitchens = Kitchens()
+def test_server_that_does_not_start_ends_the_serving(each_virtual_loop: EachLoop) -> None:
+    async def main(here: Here) -> None:
+        kitchens = Kitchens(here)
         kitchens.fail = True
         with pytest.raises(ConnectFailed, match="burnt down"):
-            async with memory_client(proxy(kitchens)):
+            async with through(here, kitchens):
                 pytest.fail("served")
 
-    _run(main)
+    each_virtual_loop.run(main, virtual=True)
 
 
-def test_dead_server_started_again_for_the_next_request() -> None:
-    async def main() -> None:
-        kitchens = Kitchens()
-        async with memory_client(proxy(kitchens)) as client:
-            async with trio.open_nursery() as nursery:
+def test_dead_server_started_again_for_the_next_request(each_virtual_loop: EachLoop) -> None:
+    async def main(here: Here) -> None:
+        kitchens = Kitchens(here)
+        async with through(here, kitchens) as client:
+            async with here.tasks() as tasks:
 
                 async def doomed() -> None:
                     with pytest.raises(RequestError, match="the server behind this proxy is gone: ") as caught:
                         await client.call_tool("wait")
                     assert caught.value.code == ErrorCode.INTERNAL_ERROR
 
-                nursery.start_soon(doomed)
-                await trio.testing.wait_all_tasks_blocked()
+                tasks.spawn(doomed())
+                await here.settle()
                 kitchens.clients[-1].close(0)
             assert (await client.call_tool("bake", {"kind": "rye"})).text == "rye of 2"
             kitchens.clients[-1].close(0)
-            await trio.testing.wait_all_tasks_blocked()
+            await here.settle()
             kitchens.fail = True
             with pytest.raises(RequestError, match="the server behind this proxy does not start: burnt down"):
                 await client.call_tool("bake", {"kind": "rye"})
             kitchens.fail = False
             assert (await client.call_tool("bake", {"kind": "rye"})).text == "rye of 3"
 
-    _run(main)
+    each_virtual_loop.run(main, virtual=True)
 
 
-def test_request_that_cannot_be_passed_on_fails_with_the_reason() -> None:
-    async def main() -> None:
+def test_request_that_cannot_be_passed_on_fails_with_the_reason(each_virtual_loop: EachLoop) -> None:
+    async def main(here: Here) -> None:
         small = Options(revisions=HANDSHAKE_REVISIONS, limits=Limits(sent_message_bytes=1000))
-        async with memory_client(proxy(partial(memory_client, _kitchen(), options=small))) as client:
+        async with through(here, partial(here.drivers.memory_client, _kitchen(), options=small)) as client:
             with pytest.raises(RequestError, match="cannot be passed on to the server behind this"):
                 await client.call_tool("bake", {"kind": "x" * 2000})
             assert (await client.call_tool("bake", {"kind": "rye"})).text == "rye of 1"
 
-    _run(main)
+    each_virtual_loop.run(main, virtual=True)
 
 
-def test_server_that_asks_for_ever_behind_a_proxy_is_given_up() -> None:
+def test_server_that_asks_for_ever_behind_a_proxy_is_given_up(each_virtual_loop: EachLoop) -> None:
     server = Server("asking", options=STATELESS_ONLY)
 
     @server.tool
@@ -300,41 +300,41 @@ def test_server_that_asks_for_ever_behind_a_proxy_is_given_up() -> None:
         while True:
             await ctx.elicit("How many?", Form(Order))
 
-    async def main() -> None:
+    async def main(here: Here) -> None:
         elicit: dict[str, Any] = {"elicitation": lambda scope, request: ElicitResult("accept", {"seats": 2})}
-        async with memory_client(proxy(partial(memory_client, server)), **elicit) as client:
+        async with through(here, partial(here.drivers.memory_client, server), **elicit) as client:
             with pytest.raises(RequestError, match="the server behind this proxy gives no answer: "):
                 await client.call_tool("ask")
 
-    _run(main)
+    each_virtual_loop.run(main, virtual=True)
 
 
 # Replacing the server
 
 
 @pytest.mark.parametrize("behind", [None, STATELESS_ONLY], ids=["sessions", "stateless"])
-def test_session_outlives_three_servers(behind: Options | None) -> None:
-    async def main() -> None:
-        kitchens, seen = Kitchens(partial(_kitchen, options=behind)), list[Any]()
-        asked = trio.Event()
+def test_session_outlives_three_servers(behind: Options | None, each_virtual_loop: EachLoop) -> None:
+    async def main(here: Here) -> None:
+        kitchens, seen = Kitchens(here, partial(_kitchen, options=behind)), list[Any]()
+        asked = here.event()
         gone: list[str] = []
 
         async def elicit(scope: Any, request: Any) -> ElicitResult:
             nonlocal asked
             asked.set()
             try:
-                await trio.sleep_forever()
+                await here.forever()
             finally:
                 gone.append("the question")
             raise AssertionError
 
         options: dict[str, Any] = {"elicitation": elicit, "on_notification": seen.append}
-        async with memory_client(proxy(kitchens, watch=kitchens.watch), **options) as client:
+        async with through(here, kitchens, watch=kitchens.watch, **options) as client:
             await client.subscribe_resource("bench://notes")
             await client.set_log_level("error")
             for version in ("2", "3", "4"):
                 seen.clear()
-                async with trio.open_nursery() as nursery:
+                async with here.tasks() as tasks:
 
                     async def doomed() -> None:
                         with pytest.raises(
@@ -343,9 +343,9 @@ def test_session_outlives_three_servers(behind: Options | None) -> None:
                             await client.call_tool("ask")
                         assert caught.value.data == {"reason": "reloaded"}
 
-                    nursery.start_soon(doomed)
+                    tasks.spawn(doomed())
                     await asked.wait()
-                    asked = trio.Event()
+                    asked = here.event()
                     await kitchens.reload()
                 assert gone == ["the question"] * (int(version) - 1)
                 kinds = [type(each) for each in seen]
@@ -365,28 +365,30 @@ def test_session_outlives_three_servers(behind: Options | None) -> None:
             alive = [each for each in kitchens.clients if not each.connection.closed]
             assert alive == kitchens.clients[-1:]
 
-    _run(main)
+    each_virtual_loop.run(main, virtual=True)
 
 
-def test_replacement_that_fails_or_hangs_leaves_the_old_server(caplog: pytest.LogCaptureFixture) -> None:
-    async def main() -> None:
-        kitchens = Kitchens()
-        async with memory_client(proxy(kitchens, watch=kitchens.watch)) as client:
+def test_replacement_that_fails_or_hangs_leaves_the_old_server(
+    caplog: pytest.LogCaptureFixture, each_virtual_loop: EachLoop
+) -> None:
+    async def main(here: Here) -> None:
+        kitchens = Kitchens(here)
+        async with through(here, kitchens, watch=kitchens.watch) as client:
             assert (await client.call_tool("bake", {"kind": "rye"})).text == "rye of 1"
             kitchens.fail = True
             await kitchens.reload()
             assert (await client.call_tool("bake", {"kind": "rye"})).text == "rye of 1"
             kitchens.fail, kitchens.hang = False, True
-            before = trio.current_time()
+            before = here.now()
             kitchens.replace.set()
-            await trio.testing.wait_all_tasks_blocked()
+            await here.settle()
             assert (await client.call_tool("bake", {"kind": "rye"})).text == "rye of 1"  # waited for the outcome
-            assert trio.current_time() - before == 15
+            assert here.now() - before == pytest.approx(15)
             kitchens.hang = False
             await kitchens.reload()
             assert (await client.call_tool("bake", {"kind": "rye"})).text == "rye of 2"
 
-    _run(main)
+    each_virtual_loop.run(main, virtual=True)
     said = [record.message for record in caplog.records]
     assert said == [
         "the new server does not start, so the old one stays: burnt down",
@@ -394,24 +396,39 @@ def test_replacement_that_fails_or_hangs_leaves_the_old_server(caplog: pytest.Lo
     ]
 
 
-def test_reload_before_the_first_request_starts_nothing() -> None:
-    async def main() -> None:
-        kitchens = Kitchens()
-        async with memory_client(proxy(kitchens, watch=kitchens.watch)) as client:
+def test_watch_that_fails_is_reported_and_the_server_stays(
+    caplog: pytest.LogCaptureFixture, each_virtual_loop: EachLoop
+) -> None:
+    async def fail() -> None:
+        raise OSError("no such directory")
+
+    async def main(here: Here) -> None:
+        async with through(here, Kitchens(here), watch=fail) as client:
+            await here.settle()
+            assert (await client.call_tool("bake", {"kind": "rye"})).text == "rye of 1"
+
+    each_virtual_loop.run(main, virtual=True)
+    assert "watch= failed" in caplog.text
+
+
+def test_reload_before_the_first_request_starts_nothing(each_virtual_loop: EachLoop) -> None:
+    async def main(here: Here) -> None:
+        kitchens = Kitchens(here)
+        async with through(here, kitchens, watch=kitchens.watch) as client:
             await kitchens.reload()
             assert len(kitchens.servers) == 1  # the one that was asked for its name
             assert (await client.call_tool("bake", {"kind": "rye"})).text == "rye of 1"
 
-    _run(main)
+    each_virtual_loop.run(main, virtual=True)
 
 
-def test_features_come_and_go_with_a_replacement() -> None:
+def test_features_come_and_go_with_a_replacement(each_virtual_loop: EachLoop) -> None:
     def make(version: str) -> Server:
         return Server("bare", version) if version in ("0", "1") else _kitchen(version)
 
-    async def main() -> None:
-        kitchens = Kitchens(make)
-        async with memory_client(proxy(kitchens, watch=kitchens.watch)) as client:
+    async def main(here: Here) -> None:
+        kitchens = Kitchens(here, make)
+        async with through(here, kitchens, watch=kitchens.watch) as client:
             assert [tool async for tool in client.tools()] == []
             assert [each async for each in client.resources()] == []
             assert [each async for each in client.resource_templates()] == []
@@ -422,38 +439,42 @@ def test_features_come_and_go_with_a_replacement() -> None:
             await kitchens.reload()
             assert (await client.call_tool("bake", {"kind": "rye"})).text == "rye of 2"
 
-    _run(main)
+    each_virtual_loop.run(main, virtual=True)
 
 
-def test_session_that_ends_during_a_reload_leaves_nothing() -> None:
-    async def main() -> None:
-        kitchens = Kitchens()
-        async with memory_client(proxy(kitchens, watch=kitchens.watch)) as client:
+def test_session_that_ends_during_a_reload_leaves_nothing(each_virtual_loop: EachLoop) -> None:
+    async def main(here: Here) -> None:
+        kitchens = Kitchens(here)
+        async with through(here, kitchens, watch=kitchens.watch) as client:
             await client.call_tool("bake", {"kind": "rye"})
             kitchens.hang = True
             kitchens.replace.set()
-            await trio.testing.wait_all_tasks_blocked()
+            await here.settle()
         assert all(each.connection.closed for each in kitchens.clients)
 
-    _run(main)
+    each_virtual_loop.run(main, virtual=True)
 
 
 @pytest.mark.parametrize(
     ("options", "expected"), [(None, REV_2025_11_25), (STATELESS_ONLY, REV_2026_07_28)], ids=["both", "stateless"]
 )
-def test_server_behind_has_sessions_where_it_offers_them(options: Options | None, expected: Revision) -> None:
-    async def main() -> None:
-        kitchens = Kitchens(partial(_kitchen, options=options))
-        async with memory_client(proxy(kitchens)) as client:
+def test_server_behind_has_sessions_where_it_offers_them(
+    options: Options | None, expected: Revision, each_virtual_loop: EachLoop
+) -> None:
+    async def main(here: Here) -> None:
+        kitchens = Kitchens(here, partial(_kitchen, options=options))
+        async with through(here, kitchens) as client:
             await client.call_tool("bake", {"kind": "rye"})
             assert kitchens.clients[-1].connection.revision == expected
             assert client.connection.revision == REV_2025_11_25
 
-    _run(main)
+    each_virtual_loop.run(main, virtual=True)
 
 
 @pytest.mark.parametrize("revisions", [REVISIONS, HANDSHAKE_REVISIONS], ids=["both", "handshake"])
-def test_server_without_sessions_over_http_is_used_as_stateless_if_it_can(revisions: tuple[Revision, ...]) -> None:
+def test_server_without_sessions_over_http_is_used_as_stateless_if_it_can(
+    revisions: tuple[Revision, ...], each_loop: EachLoop
+) -> None:
     server = _kitchen(options=Options(revisions=revisions))
     asking: dict[str, Any] = {
         "elicitation": lambda scope, request: ElicitResult("accept", {"seats": 2}),
@@ -461,22 +482,24 @@ def test_server_without_sessions_over_http_is_used_as_stateless_if_it_can(revisi
         "roots": [Root("file:///srv", "srv")],
     }
 
-    async def main() -> None:
-        async with trio.open_nursery() as nursery:
-            options = HttpOptions(sessions=False)
-            listening = await nursery.start(partial(serve_http, server, port=0, options=options))
-            async with memory_client(proxy(partial(open_http, listening.url)), **asking) as client:
-                assert (await client.call_tool("bake", {"kind": "rye"})).text == "rye of 1"
-                answer = await client.call_tool("ask")
-                assert answer.is_error is (revisions is HANDSHAKE_REVISIONS)
-                assert answer.is_error or answer.text == "2, a tree, ['srv']"
-            nursery.cancel_scope.cancel()
+    async def main(here: Here) -> None:
+        options = HttpOptions(sessions=False)
+        async with (
+            here.listening("http", server, port=0, options=options) as (listening, _),
+            through(here, partial(here.open_http, listening.url), **asking) as client,
+        ):
+            assert (await client.call_tool("bake", {"kind": "rye"})).text == "rye of 1"
+            answer = await client.call_tool("ask")
+            assert answer.is_error is (revisions is HANDSHAKE_REVISIONS)
+            assert answer.is_error or answer.text == "2, a tree, ['srv']"
 
-    trio.run(main)
+    each_loop.run(main)
 
 
 @pytest.mark.parametrize(("output", "content"), [([1], ()), (None, ()), ("é", (TextContent("said"),)), ({"a": 1}, ())])
-def test_output_that_is_no_object_comes_as_text_alone(output: Any, content: tuple[TextContent, ...]) -> None:
+def test_output_that_is_no_object_comes_as_text_alone(
+    output: Any, content: tuple[TextContent, ...], each_virtual_loop: EachLoop
+) -> None:
     schemas: list[dict[str, Any] | None] = [None, {"type": "array"}, {"type": "object"}, {}]
     server = Server("new", "1", options=STATELESS_ONLY)
 
@@ -489,8 +512,8 @@ def test_output_that_is_no_object_comes_as_text_alone(output: Any, content: tupl
 
     server.handlers["tools/list"] = tools
 
-    async def main() -> None:
-        async with memory_client(proxy(partial(memory_client, server))) as client:
+    async def main(here: Here) -> None:
+        async with through(here, partial(here.drivers.memory_client, server)) as client:
             listed = [tool.output_schema async for tool in client.tools()]
             assert listed == [None, None, {"type": "object"}, None]
             found = await client.call_tool("find")
@@ -500,11 +523,13 @@ def test_output_that_is_no_object_comes_as_text_alone(output: Any, content: tupl
             text = TextContent(json.dumps(output, ensure_ascii=False))
             assert found.content == (content if is_object else content or (text,))
 
-    _run(main)
+    each_virtual_loop.run(main, virtual=True)
 
 
 @pytest.mark.parametrize("status", [None, 400])
-def test_server_that_refuses_both_eras_reported_by_its_first_answer(status: int | None) -> None:
+def test_server_that_refuses_both_eras_reported_by_its_first_answer(
+    status: int | None, each_virtual_loop: EachLoop
+) -> None:
     attempts: list[Any] = []
 
     def refuse(**options: Any) -> Any:
@@ -512,27 +537,30 @@ def test_server_that_refuses_both_eras_reported_by_its_first_answer(status: int 
         cause = RequestError(-32601, "no") if status is None else UnexpectedResponse(status, "text/plain", "no")
         raise ConnectFailed(f"refused {len(attempts)}") from cause
 
-    async def main() -> None:
+    async def main(here: Here) -> None:
         with pytest.raises(ConnectFailed, match=r"^refused 1$"):
-            async with memory_client(proxy(refuse)):
+            async with through(here, refuse):
                 pytest.fail("served")
         assert attempts == [HANDSHAKE_ERA, None]
 
-    _run(main)
+    each_virtual_loop.run(main, virtual=True)
 
 
-def test_options_of_the_source_kept() -> None:
-    async def main() -> None:
+def test_options_of_the_source_kept(each_virtual_loop: EachLoop) -> None:
+    async def main(here: Here) -> None:
         options = Options(revisions=(REV_2025_03_26,))
         kitchen = _kitchen()
-        async with memory_client(proxy(partial(memory_client, kitchen, options=options))) as client:
+        async with through(here, partial(here.drivers.memory_client, kitchen, options=options)) as client:
             await client.call_tool("bake", {"kind": "rye"})
             assert [session.connection.revision for session in kitchen.sessions] == [REV_2025_03_26]
 
-    _run(main)
+    each_virtual_loop.run(main, virtual=True)
 
 
-def test_client_without_capabilities_declares_none() -> None:
-    server: Any = proxy(Kitchens())
-    session = SimpleNamespace(connection=server.connection())  # before its handshake
-    assert list(server.options_for(session)) == ["on_notification"]
+def test_client_without_capabilities_declares_none(each_virtual_loop: EachLoop) -> None:
+    async def main(here: Here) -> None:
+        server: Any = here.drivers.proxy(Kitchens(here))
+        session = SimpleNamespace(connection=server.connection())  # before its handshake
+        assert list(server.options_for(session)) == ["on_notification"]
+
+    each_virtual_loop.run(main, virtual=True)
