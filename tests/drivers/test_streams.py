@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import signal
 import threading
 from typing import Any
@@ -34,6 +35,11 @@ def make_server(**options: Any) -> Server:
     @server.tool
     async def never_ends(ctx: Context) -> None:
         await ctx.sleep(1e6)
+
+    @server.tool
+    async def takes(ctx: Context, seconds: float) -> str:
+        await ctx.sleep(seconds)
+        return "done"
 
     @server.tool
     def whoami(ctx: Context) -> str:
@@ -287,6 +293,91 @@ def test_callback_that_fails_is_reported_and_the_call_goes_on(
 
 
 # Close
+
+
+async def close_here(_: Here, client: Client) -> None:
+    client.close()
+
+
+async def close_later(here: Here, client: Client) -> None:
+    here.runtime.call_soon(client.close)
+
+
+async def close_in_thread(here: Here, client: Client) -> None:
+    await here.runtime.to_thread(client.close)
+
+
+async def wait_too(_: Here, client: Client) -> None:
+    await client.aclose(0)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_any_number_of_clients_closed_in_any_order_from_anywhere(seed: int, each_loop: EachLoop) -> None:
+    """Clients in tasks of their own, in both shapes; closed by tasks, threads and the loop, more than once (P9)."""
+    chance = random.Random(seed)
+    clients: list[Client] = []
+    server = make_server()
+
+    async def main(here: Here) -> None:
+        async def hold(near: Any) -> None:
+            async with here.open_client(near) as client:
+                clients.append(client)
+                await client.driver.wait_closed()
+
+        async def connect(near: Any) -> None:
+            clients.append(await here.connect(near))
+
+        async with here.tasks() as tasks:
+            for number in range(20):
+                near, far = await here.joined()
+                tasks.spawn(here.drivers.serve(server, *far))
+                tasks.spawn(hold(near) if number % 2 else connect(near))
+            while len(clients) < 20:
+                await here.checkpoint()
+            for client in chance.sample(clients * 2, 40):
+                tasks.spawn(chance.choice([close_here, close_in_thread, close_later, wait_too])(here, client))
+        if here.is_trio:
+            assert not here.nursery.child_tasks
+        assert [client for client in clients if client.ended is None] == []
+
+    each_loop.run(main)
+    assert (len(clients), server.sessions) == (20, ())
+    for client in clients:
+        client.close()
+    thread = threading.Thread(target=clients[0].close)
+    thread.start()
+    thread.join()
+
+
+@pytest.mark.parametrize(("grace", "outcomes", "end"), [(5, ["done", "lost"], 6), (30, ["done", "done"], 20)])
+def test_running_requests_are_answered_within_the_grace(
+    grace: float, outcomes: list[str], end: float, each_virtual_loop: EachLoop
+) -> None:
+    server = make_server()
+
+    async def main(here: Here) -> None:
+        found: list[str] = []
+
+        async def ask(client: Client, seconds: float) -> None:
+            try:
+                found.append((await client.call_tool("takes", {"seconds": seconds})).text)
+            except ConnectionLost:
+                found.append("lost")
+
+        async with here.served(server) as near, here.tasks() as tasks:
+            client = await here.connect(near)
+            began = here.now()
+            for seconds in (2, 20):
+                tasks.spawn(ask(client, seconds))
+            await here.sleep(1)
+            (session,) = server.sessions
+            session.close(grace)
+            await session.driver.wait_closed()
+            assert here.now() - began == pytest.approx(end, abs=0.1)
+        await client.aclose()
+        assert found == outcomes
+
+    each_virtual_loop.run(main, virtual=True)
 
 
 def test_close_is_idempotent(each_virtual_loop: EachLoop) -> None:

@@ -35,6 +35,63 @@ def call(id: int, name: str, **arguments: Any) -> dict[str, Any]:
     return {"id": id, "method": "tools/call", "params": {"name": name, "arguments": arguments}}
 
 
+class RawEnd:
+    """One end of a stream by hand: JSON in, JSON out. ``end`` are the arguments that ``serve`` takes on its loop."""
+
+    def __init__(self, end: tuple[Any, ...]) -> None:
+        self.reader, self.writer = end[0], end[-1]
+        self._is_trio = len(end) == 1
+        self._unread = b""
+
+    async def send(self, *messages: dict[str, Any]) -> None:
+        if self._is_trio:
+            await self.writer.send_all(lines(*messages))
+        else:
+            self.writer.write(lines(*messages))
+            await self.writer.drain()
+
+    async def receive(self) -> dict[str, Any]:
+        while b"\n" not in self._unread:
+            data = await self._read()
+            assert data, f"the end came after {self._unread!r}"
+            self._unread += data
+        line, _, self._unread = self._unread.partition(b"\n")
+        message: dict[str, Any] = json.loads(line)
+        return message
+
+    async def at_end(self) -> bool:
+        """Wait for the next input, and return whether it is the end."""
+        return not self._unread and not await self._read()
+
+    async def shake_hands(self, **capabilities: Any) -> None:
+        """Be the client of a handshake."""
+        await self.send({**HELLO, "params": {**HELLO["params"], "capabilities": capabilities}})
+        assert (await self.receive())["id"] == HELLO["id"]
+        await self.send({"method": "notifications/initialized"})
+
+    async def greet(self) -> None:
+        """Be the server of a handshake."""
+        request = await self.receive()
+        result = {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": HELLO_INFO}
+        await self.send({"id": request["id"], "result": result})
+        assert (await self.receive())["method"] == "notifications/initialized"
+
+    async def send_eof(self) -> None:
+        if self._is_trio:
+            await self.writer.send_eof()
+        else:
+            self.writer.write_eof()
+
+    async def close(self) -> None:
+        if self._is_trio:
+            await self.writer.aclose()
+        else:
+            self.writer.close()
+
+    async def _read(self) -> bytes:
+        return bytes(await (self.reader.receive_some(65536) if self._is_trio else self.reader.read(65536)))
+
+
 def a_server(**limits: Any) -> Server:
     server = Server("s", options=Options(limits=Limits(**limits)))
 

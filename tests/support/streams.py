@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import importlib
-import json
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, TypeAlias
@@ -13,7 +12,7 @@ from typing import Any, TypeAlias
 import pytest
 from asgiwire import OnAsyncio
 from loops import collect_garbage
-from peers import HELLO, HELLO_INFO, lines
+from peers import RawEnd
 
 from mcpio.app.client import Client
 from mcpio.app.server import Server
@@ -90,36 +89,8 @@ async def conversation(server: Server, **options: Any) -> AsyncIterator[Client]:
         yield client
 
 
-class Raw:
-    """One end by hand: JSON in, JSON out."""
-
-    def __init__(self, streams: Streams) -> None:
-        self.reader, self.writer = streams
-
-    async def send(self, *messages: dict[str, Any]) -> None:
-        self.writer.write(lines(*messages))
-        await self.writer.drain()
-
-    async def receive(self) -> dict[str, Any]:
-        line = await self.reader.readline()
-        assert line.endswith(b"\n"), f"the end came after {line!r}"
-        message: dict[str, Any] = json.loads(line)
-        return message
-
-    async def at_end(self) -> bool:
-        return not await self.reader.read(1)
-
-    async def shake_hands(self, **capabilities: Any) -> None:
-        await self.send({**HELLO, "params": {**HELLO["params"], "capabilities": capabilities}})
-        assert (await self.receive())["id"] == 0
-        await self.send({"method": "notifications/initialized"})
-
-    async def greet(self) -> None:
-        """Be the server of a handshake."""
-        request = await self.receive()
-        result = {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": HELLO_INFO}
-        await self.send({"id": request["id"], "result": result})
-        assert (await self.receive())["method"] == "notifications/initialized"
+class Raw(RawEnd):
+    """One end of a stream of asyncio, by hand."""
 
     async def close(self) -> None:
         self.writer.close()

@@ -15,7 +15,6 @@ from peers import HELLO, HELLO_INFO, WithRoom, a_server, call, lines, read_to_en
 from mcpio.app.client import Client
 from mcpio.app.context import Context
 from mcpio.app.server import Server
-from mcpio.app.session import Session
 from mcpio.errors import ConnectFailed, ConnectionLost, McpError, NoBackChannel
 from mcpio.trio import connect, open_transport, serve
 from mcpio.trio._drivers import adapter_for, start_client
@@ -194,31 +193,6 @@ def test_close_during_the_handshake() -> None:
         async with trio.open_nursery() as nursery:
             with pytest.raises(ConnectFailed, match=r"^the connection ended while .* \(closed here\)$"):
                 await start_client(adapter_for(near), nursery, {}, Hasty)
-
-    run(main)
-
-
-@pytest.mark.parametrize(("grace", "answered"), [(10, True), (3, False)])
-def test_running_requests_are_answered_within_the_grace(grace: float, answered: bool) -> None:
-    async def main() -> None:
-        near, far = trio.testing.memory_stream_pair()
-        async with trio.open_nursery() as nursery:
-            session: Session = await nursery.start(serve, a_server(), far)
-            client = await connect(near, nursery=nursery)
-
-            async def close() -> None:
-                await trio.sleep(1)
-                session.close(grace)
-
-            nursery.start_soon(close)
-            if answered:
-                result = await client.call_tool("takes", {"seconds": 5})
-                assert not result.is_error
-            else:
-                with pytest.raises(ConnectionLost):
-                    await client.call_tool("takes", {"seconds": 5})
-            await session.driver.wait_closed()
-            assert trio.current_time() == (5 if answered else 4)
 
     run(main)
 

@@ -311,8 +311,8 @@ def test_a_resumed_task_asks_when_its_requestor_is_back() -> None:
     assert again.status(id) == "completed"
 
 
-@pytest.mark.req("PROG-07")
-def test_progress_is_sent_on_the_exchange_of_tasks_result() -> None:
+def drilling() -> tuple[Any, list[Context]]:
+    """Return a client's wire to a server whose tool ``drill`` never ends, and the contexts of its calls."""
     asking = Asking()
     contexts: list[Context] = []
 
@@ -322,7 +322,12 @@ def test_progress_is_sent_on_the_exchange_of_tasks_result() -> None:
         found: str = await ctx.session.driver.runtime.one_shot().wait()
         return found
 
-    wire = asking.wire
+    return asking.wire, contexts
+
+
+@pytest.mark.req("PROG-07")
+def test_progress_is_sent_on_the_exchange_of_tasks_result() -> None:
+    wire, contexts = drilling()
     id = wire.begin("drill", _meta={"progressToken": 1})
     wire.send("tasks/result", taskId=id)
     contexts[0].progress(1)
@@ -343,16 +348,7 @@ def test_progress_is_sent_on_the_exchange_of_tasks_result() -> None:
 def test_progress_goes_by_the_last_request_for_the_result_that_was_not_cancelled(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    asking = Asking()
-    contexts: list[Context] = []
-
-    @asking.server.tool(task_support="optional")
-    async def drill(ctx: Context) -> str:
-        contexts.append(ctx)
-        found: str = await ctx.session.driver.runtime.one_shot().wait()
-        return found
-
-    wire = asking.wire
+    wire, contexts = drilling()
     id = wire.begin("drill", _meta={"progressToken": 1})
     task: Any = contexts[0].task
     session = task.session
