@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from declared import EVERYTHING, other
 
-from mcpio.engine.gates import NOT_FOUND, Capabilities, admission, offered, why_not_sent
+from mcpio.engine.gates import NOT_FOUND, admission, offered, why_not_sent
 from mcpio.engine.table import Role
 from mcpio.methods import METHODS, Kind
 from mcpio.revisions import (
@@ -15,28 +16,7 @@ from mcpio.revisions import (
     REV_2026_07_28,
     Revision,
 )
-from mcpio.types import ElicitationCapability, PromptsCapability, RootsCapability, SamplingCapability
-from mcpio.types.features import ClientCapabilities, ResourcesCapability, ServerCapabilities, ToolsCapability
-from mcpio.types.tasks import ClientTasksCapability, ServerTasksCapability
-
-EVERYTHING: dict[Role, Capabilities] = {
-    Role.CLIENT: ClientCapabilities(
-        roots=RootsCapability(list_changed=True),
-        sampling=SamplingCapability(),
-        elicitation=ElicitationCapability(form={}, url={}),
-        tasks=ClientTasksCapability(list={}, cancel={}),
-    ),
-    Role.SERVER: ServerCapabilities(
-        tools=ToolsCapability(list_changed=True),
-        resources=ResourcesCapability(subscribe=True, list_changed=True),
-        prompts=PromptsCapability(list_changed=True),
-        logging={},
-        completions={},
-        tasks=ServerTasksCapability(list={}, cancel={}),
-        extensions={"io.modelcontextprotocol/skills": {"directoryRead": True}},
-    ),
-}
-OTHER = {Role.CLIENT: Role.SERVER, Role.SERVER: Role.CLIENT}
+from mcpio.types.features import ResourcesCapability, ServerCapabilities, ToolsCapability
 
 
 @pytest.mark.parametrize("role", Role)
@@ -44,7 +24,7 @@ OTHER = {Role.CLIENT: Role.SERVER, Role.SERVER: Role.CLIENT}
 def test_a_role_serves_the_requests_that_the_other_may_send(role: Role, revision: Revision) -> None:
     table = admission(role, (revision,), offered(role, revision, EVERYTHING[role]))
     for method in METHODS.values():
-        fault = why_not_sent(method, OTHER[role], revision, EVERYTHING[OTHER[role]], EVERYTHING[role])
+        fault = why_not_sent(method, other(role), revision, EVERYTHING[other(role)], EVERYTHING[role])
         sendable = method.kind is Kind.REQUEST and fault is None and method.name not in ("ping", "initialize")
         assert (method.name in table) == sendable, method.name
         if sendable:

@@ -4,6 +4,7 @@ import itertools
 from typing import Any
 
 import pytest
+from declared import EVERYTHING, NOTHING, other
 
 from mcpio.engine.gates import (
     addressed_to,
@@ -27,9 +28,6 @@ from mcpio.revisions import (
 from mcpio.types.features import (
     ClientCapabilities,
     ElicitationCapability,
-    PromptsCapability,
-    ResourcesCapability,
-    RootsCapability,
     SamplingCapability,
     ServerCapabilities,
     ToolsCapability,
@@ -43,30 +41,6 @@ from mcpio.types.tasks import (
     ServerTasksCapability,
     ToolTasksCapability,
 )
-
-NOTHING: dict[Role, Any] = {Role.CLIENT: ClientCapabilities(), Role.SERVER: ServerCapabilities()}
-EVERYTHING: dict[Role, Any] = {
-    Role.CLIENT: ClientCapabilities(
-        roots=RootsCapability(list_changed=True),
-        sampling=SamplingCapability(),
-        elicitation=ElicitationCapability(form={}, url={}),
-        tasks=ClientTasksCapability(list={}, cancel={}),
-    ),
-    Role.SERVER: ServerCapabilities(
-        tools=ToolsCapability(list_changed=True),
-        resources=ResourcesCapability(subscribe=True, list_changed=True),
-        prompts=PromptsCapability(list_changed=True),
-        logging={},
-        completions={},
-        tasks=ServerTasksCapability(list={}, cancel={}),
-        extensions={"io.modelcontextprotocol/skills": {"directoryRead": True}},
-    ),
-}
-
-
-def other(role: Role) -> Role:
-    return Role.SERVER if role is Role.CLIENT else Role.CLIENT
-
 
 MATRIX = list(itertools.product(METHODS.values(), Role, HANDSHAKE_REVISIONS))
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import attrs
 import pytest
 from examples import examples
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from talks import check_replays, plain
 
 from mcpio.engine.client import ClientConnection
 from mcpio.engine.connection import Connection
@@ -65,17 +65,7 @@ ANSWERED = [("ask", True, None, None), ("progress", False, 1, 5), ("answer", Fal
 @example(steps=ANSWERED, seed=0)
 def test_replayed_recording_gives_same_events_and_bytes(steps: list[Any], seed: int) -> None:
     link, recordings = _recorded(steps, seed)
-    for role, events in ((Role.CLIENT, link.client_events), (Role.SERVER, link.server_events)):
-        replay = Replay(recordings[role])
-        taken = list(replay)
-        assert [step.differs for step in taken if step.differs] == []
-        assert [_plain(step.event) for step in taken if step.event is not None] == [_plain(event) for event in events]
-        assert b"".join(chunk for step in taken for chunk in step.sent if chunk is not None) == link.sent(role)
-        connection = link.client if role is Role.CLIENT else link.server
-        assert (replay.connection.phase, replay.connection.next_deadline()) == (
-            connection.phase,
-            connection.next_deadline(),
-        )
+    check_replays(link, recordings)
 
 
 @settings(max_examples=examples(30), deadline=None)
@@ -98,8 +88,8 @@ def test_failing_observer_changes_nothing(steps: list[Any], seed: int, failing: 
         add_tap(connection, Failing(failing), report=lambda message, _: reports.append(message))
     _walk(link, steps)
     assert link.tap == alone.tap
-    assert [_plain(event) for event in link.client_events] == [_plain(event) for event in alone.client_events]
-    assert [_plain(event) for event in link.server_events] == [_plain(event) for event in alone.server_events]
+    assert [plain(event) for event in link.client_events] == [plain(event) for event in alone.client_events]
+    assert [plain(event) for event in link.server_events] == [plain(event) for event in alone.server_events]
     assert len(reports) <= 2
 
 
@@ -243,12 +233,3 @@ def _engines() -> tuple[ClientConnection, ServerConnection]:
         ClientConnection(Implementation("c", "1"), ClientCapabilities(RootsCapability())),
         ServerConnection(Implementation("s", "1"), offer),
     )
-
-
-def _plain(event: Event) -> tuple[str, dict[str, Any]]:
-    """Return an event in comparable form: exceptions as their text."""
-    members = attrs.asdict(event, recurse=False)
-    for name in ("error", "cause"):
-        if members.get(name) is not None:
-            members[name] = str(members[name]).removeprefix("OSError: ")
-    return type(event).__name__, members

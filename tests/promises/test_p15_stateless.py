@@ -11,7 +11,7 @@ from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from stateless import BOTH, INFO, tool_call
-from talks import engines, plain, talk, talks
+from talks import check_replays, engines, talk, talks
 
 from mcpio.engine.envelope import read_envelope
 from mcpio.engine.limits import Held
@@ -32,17 +32,7 @@ def test_replayed_talk_gives_same_events_and_bytes(drawn: Any, seed: int) -> Non
     talk(alone, drawn)
     link, recordings = _recorded(drawn, seed)
     assert link.tap == alone.tap
-    for role, events in ((Role.CLIENT, link.client_events), (Role.SERVER, link.server_events)):
-        replay = Replay(recordings[role])
-        taken = list(replay)
-        assert [step.differs for step in taken if step.differs] == []
-        assert [plain(step.event) for step in taken if step.event is not None] == [plain(event) for event in events]
-        assert b"".join(chunk for step in taken for chunk in step.sent if chunk is not None) == link.sent(role)
-        connection = link.client if role is Role.CLIENT else link.server
-        assert (replay.connection.phase, replay.connection.next_deadline()) == (
-            connection.phase,
-            connection.next_deadline(),
-        )
+    check_replays(link, recordings)
 
 
 class Response:

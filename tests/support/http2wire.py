@@ -184,6 +184,13 @@ async def http2_site(server: Server, **how: Any) -> AsyncIterator[tuple[MemorySi
         nursery.cancel_scope.cancel()
 
 
+@contextlib.asynccontextmanager
+async def http2_client(server: Server, **how: Any) -> AsyncIterator[Http2Client]:
+    """Serve a server for a block, and give a client that is connected."""
+    async with http2_site(server, **how) as (site, nursery):
+        yield await Http2Client(site.listener.connect()).begin(nursery)
+
+
 # What is served and asked
 
 

@@ -17,6 +17,7 @@ from mcpio.engine.server import ServerConnection
 from mcpio.engine.table import Role
 from mcpio.errors import LocalProtocolError, NoBackChannel, RequestError
 from mcpio.events import Event, IncomingId, OutgoingId
+from mcpio.observe.recording import Replay
 from mcpio.revisions import HANDSHAKE_REVISIONS, REV_2026_07_28, REVISIONS, STATELESS_REVISIONS
 from mcpio.testing import Pair
 from mcpio.types import (
@@ -226,3 +227,18 @@ def plain(event: Event) -> tuple[str, dict[str, Any]]:
         if members.get(name) is not None:
             members[name] = str(members[name]).removeprefix("OSError: ")
     return type(event).__name__, members
+
+
+def check_replays(link: Pair, recordings: dict[Role, list[str]]) -> None:
+    """Replay what was recorded of both sides, and compare events, bytes and the state in the end."""
+    for role, events in ((Role.CLIENT, link.client_events), (Role.SERVER, link.server_events)):
+        replay = Replay(recordings[role])
+        taken = list(replay)
+        assert [step.differs for step in taken if step.differs] == []
+        assert [plain(step.event) for step in taken if step.event is not None] == [plain(event) for event in events]
+        assert b"".join(chunk for step in taken for chunk in step.sent if chunk is not None) == link.sent(role)
+        connection = link.client if role is Role.CLIENT else link.server
+        assert (replay.connection.phase, replay.connection.next_deadline()) == (
+            connection.phase,
+            connection.next_deadline(),
+        )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
 
@@ -10,7 +12,7 @@ import pytest
 import trio
 import trio.testing
 from certificates import serving_as, trusting
-from http2wire import POST, PSEUDO, Http2Client, Shop, http2_site, message, session, text_of
+from http2wire import POST, PSEUDO, Http2Client, Shop, http2_client, http2_site, message, session, text_of
 from triowire import RawHttp, in_virtual_time, memory_site
 
 from mcpio.http.model import Denied, HostPolicy, HttpOptions, RequestHead
@@ -24,8 +26,7 @@ from mcpio.websocket import WebSocketOptions
 def test_requests_run_concurrently_on_one_connection() -> None:
     async def main() -> None:
         shop = Shop()
-        async with http2_site(shop.server, options=HttpOptions(sse_after=None)) as (site, nursery):
-            client = await Http2Client(site.listener.connect()).begin(nursery)
+        async with http2_client(shop.server, options=HttpOptions(sse_after=None)) as client:
             headers = await session(client)
             slow = [await client.ask("POST", "/mcp", headers, message("wait", name=f"{n}")) for n in range(50)]
             quick = await client.ask("POST", "/mcp", headers, message("echo", text="x"))
@@ -43,8 +44,7 @@ def test_requests_run_concurrently_on_one_connection() -> None:
 def test_reset_request_counts_as_disconnect() -> None:
     async def main() -> None:
         shop = Shop()
-        async with http2_site(shop.server, options=HttpOptions(answers="sse")) as (site, nursery):
-            client = await Http2Client(site.listener.connect()).begin(nursery)
+        async with http2_client(shop.server, options=HttpOptions(answers="sse")) as client:
             headers = await session(client)
             call = await client.ask("POST", "/mcp", headers, message("wait", id=7, name="a"))
             await client.settle()
@@ -74,8 +74,7 @@ def test_principal_lookup_delays_only_its_own_request() -> None:
             return Denied(401, "Who?") if b"x-denied" in fields else fields.get(b"x-user", b"").decode()
 
         how: dict[str, Any] = {"principal": principal, "options": HttpOptions(sessions=False)}
-        async with http2_site(Shop().server, **how) as (site, nursery):
-            client = await Http2Client(site.listener.connect()).begin(nursery)
+        async with http2_client(Shop().server, **how) as client:
             slow = await client.ask("POST", "/mcp", {**POST, "x-slow": "1", "x-user": "s"}, message("whose"))
             left = await client.ask("POST", "/mcp", {**POST, "x-slow": "1"}, message("whose"))
             quick = await client.ask("POST", "/mcp", {**POST, "x-user": "q"}, message("whose"))
@@ -99,8 +98,7 @@ def test_authority_becomes_the_host_header() -> None:
         def principal(head: RequestHead, _: SocketPeer) -> None:
             heads.append(head)
 
-        async with http2_site(Shop().server, principal=principal) as (site, nursery):
-            client = await Http2Client(site.listener.connect()).begin(nursery)
+        async with http2_client(Shop().server, principal=principal) as client:
             name, host = (":authority", "a.example"), ("host", "a.example")
             for fields in ([name], [host], [name, host]):
                 await client.ask("GET", "/elsewhere?x=1", {**dict(fields), "cookie": "a=b"})
@@ -117,8 +115,7 @@ def test_authority_becomes_the_host_header() -> None:
 def test_hosts_outside_the_policy_are_rejected() -> None:
     async def main() -> None:
         policy = HostPolicy.for_address("127.0.0.1", 80)
-        async with http2_site(Shop().server, options=HttpOptions(policy=policy)) as (site, nursery):
-            client = await Http2Client(site.listener.connect()).begin(nursery)
+        async with http2_client(Shop().server, options=HttpOptions(policy=policy)) as client:
             asked = [await client.ask("GET", "/mcp", {":authority": name}) for name in ("evil.example", "localhost")]
             await client.settle()
             assert [each.status for each in asked] == [403, 406]
@@ -128,8 +125,7 @@ def test_hosts_outside_the_policy_are_rejected() -> None:
 
 def test_head_response_has_no_body() -> None:
     async def main() -> None:
-        async with http2_site(Shop().server, options=HttpOptions(health="/health")) as (site, nursery):
-            client = await Http2Client(site.listener.connect()).begin(nursery)
+        async with http2_client(Shop().server, options=HttpOptions(health="/health")) as client:
             asked = [await client.ask(method, "/health", {}) for method in ("HEAD", "GET")]
             refused = await client.ask("HEAD", "/mcp", {})
             await client.settle()
@@ -143,8 +139,7 @@ def test_head_response_has_no_body() -> None:
 @pytest.mark.req("HTTP-14")
 def test_continue_is_sent_only_to_admitted_requests() -> None:
     async def main() -> None:
-        async with http2_site(Shop().server, options=HttpOptions(sessions=False)) as (site, nursery):
-            client = await Http2Client(site.listener.connect()).begin(nursery)
+        async with http2_client(Shop().server, options=HttpOptions(sessions=False)) as client:
             good = await client.ask("POST", "/mcp", {**POST, "expect": "100-continue"}, ends=False)
             bad = await client.ask("POST", "/elsewhere", {**POST, "expect": "100-continue"}, ends=False)
             await client.settle()
@@ -157,16 +152,21 @@ def test_continue_is_sent_only_to_admitted_requests() -> None:
     in_virtual_time(main)
 
 
+@asynccontextmanager
+async def gated() -> AsyncIterator[tuple[Http2Client, Shop, trio.Event]]:
+    """Serve a client whose principals are looked up only when the event is set."""
+    gate, shop = trio.Event(), Shop()
+
+    async def principal(_: RequestHead, peer: SocketPeer) -> None:
+        await gate.wait()
+
+    async with http2_client(shop.server, principal=principal, options=HttpOptions(sessions=False)) as client:
+        yield client, shop, gate
+
+
 def test_bodies_during_lookups_share_one_window_of_their_connection() -> None:
     async def main() -> None:
-        gate, shop = trio.Event(), Shop()
-
-        async def principal(_: RequestHead, peer: SocketPeer) -> None:
-            await gate.wait()
-
-        how: dict[str, Any] = {"principal": principal, "options": HttpOptions(sessions=False)}
-        async with http2_site(shop.server, **how) as (site, nursery):
-            client = await Http2Client(site.listener.connect()).begin(nursery)
+        async with gated() as (client, shop, gate):
             asked = [await client.ask("POST", "/mcp", POST, ends=False) for _ in range(5)]
             sent = sum([await client.pour(each, b" " * 30000) for each in asked])
             assert 65535 - 16384 <= sent <= 65535
@@ -194,8 +194,7 @@ def test_reset_ends_the_lookup_and_returns_its_window() -> None:
             finally:
                 ended += 1
 
-        async with http2_site(shop.server, principal=principal) as (site, nursery):
-            client = await Http2Client(site.listener.connect()).begin(nursery)
+        async with http2_client(shop.server, principal=principal) as client:
             for _ in range(3):
                 asked = await client.ask("POST", "/mcp", POST, ends=False)
                 assert await client.pour(asked, b" " * 40000) == 40000
@@ -209,14 +208,7 @@ def test_reset_ends_the_lookup_and_returns_its_window() -> None:
 
 def test_lookup_that_holds_most_is_refused_when_memory_is_short() -> None:
     async def main() -> None:
-        gate, shop = trio.Event(), Shop()
-
-        async def principal(_: RequestHead, peer: SocketPeer) -> None:
-            await gate.wait()
-
-        how: dict[str, Any] = {"principal": principal, "options": HttpOptions(sessions=False)}
-        async with http2_site(shop.server, **how) as (site, nursery):
-            client = await Http2Client(site.listener.connect()).begin(nursery)
+        async with gated() as (client, shop, gate):
             shop.server.ledger.limit = 30000
             small = await client.ask("POST", "/mcp", POST, message("echo", text="x"))
             large = await client.ask("POST", "/mcp", {**POST, "x-much": "y" * 2000}, b" " * 40000)
@@ -261,8 +253,7 @@ def test_continue_waits_for_the_principal() -> None:
         async def principal(_: RequestHead, peer: SocketPeer) -> None:
             await gate.wait()
 
-        async with http2_site(Shop().server, principal=principal) as (site, nursery):
-            client = await Http2Client(site.listener.connect()).begin(nursery)
+        async with http2_client(Shop().server, principal=principal) as client:
             asked = await client.ask("POST", "/mcp", {**POST, "expect": "100-continue"}, ends=False)
             other = await client.ask("GET", "/mcp", {})
             await client.settle()
@@ -276,8 +267,7 @@ def test_continue_waits_for_the_principal() -> None:
 
 def test_trailers_are_ignored() -> None:
     async def main() -> None:
-        async with http2_site(Shop().server, options=HttpOptions(sessions=False)) as (site, nursery):
-            client = await Http2Client(site.listener.connect()).begin(nursery)
+        async with http2_client(Shop().server, options=HttpOptions(sessions=False)) as client:
             asked = await client.ask("POST", "/mcp", POST, message("echo", text="x"), ends=False)
             client.http.send_headers(asked.number, [("x-trailer", "y")], end_stream=True)
             await client.flush()
@@ -289,8 +279,7 @@ def test_trailers_are_ignored() -> None:
 
 def test_connect_requests_are_rejected() -> None:
     async def main() -> None:
-        async with http2_site(Shop().server) as (site, nursery):
-            client = await Http2Client(site.listener.connect()).begin(nursery)
+        async with http2_client(Shop().server) as client:
             tunnel = await client.head([(":method", "CONNECT"), (":authority", "localhost:80")])
             socket = await client.ask("CONNECT", "/mcp", {":protocol": "websocket"}, ends=False)
             elsewhere = await client.ask("GET", "nowhere", {})
@@ -306,8 +295,7 @@ def test_connect_requests_are_rejected() -> None:
 def test_body_over_the_limit_is_rejected_and_a_long_one_served() -> None:
     async def main() -> None:
         shop = Shop(message_bytes=300_000)
-        async with http2_site(shop.server, options=HttpOptions(sessions=False)) as (site, nursery):
-            client = await Http2Client(site.listener.connect()).begin(nursery)
+        async with http2_client(shop.server, options=HttpOptions(sessions=False)) as client:
             for size, status in ((250_000, 200), (350_000, 413)):
                 asked = await client.ask("POST", "/mcp", POST, ends=False)
                 body = message("echo", text="x" * size)
@@ -377,8 +365,7 @@ def test_closing_server_sends_goaway_and_answers_open_requests() -> None:
 def test_goaway_of_the_client_lets_open_requests_finish() -> None:
     async def main() -> None:
         shop = Shop()
-        async with http2_site(shop.server, options=HttpOptions(sse_after=None)) as (site, nursery):
-            client = await Http2Client(site.listener.connect()).begin(nursery)
+        async with http2_client(shop.server, options=HttpOptions(sse_after=None)) as client:
             headers = await session(client)
             call = await client.ask("POST", "/mcp", headers, message("wait"))
             await client.say(bytes.fromhex("0000080700000000000000000000000000"))
@@ -463,8 +450,7 @@ def test_unwritable_response_ends_the_connection_and_is_reported(caplog: Any) ->
         return denied
 
     async def main() -> None:
-        async with http2_site(Shop().server, principal=principal) as (site, nursery):
-            client = await Http2Client(site.listener.connect()).begin(nursery)
+        async with http2_client(Shop().server, principal=principal) as client:
             asked = await client.ask("GET", "/mcp", {})
             await client.settle()
             assert (asked.status, client.farewells) == (0, [2])
@@ -480,8 +466,7 @@ def test_failure_while_reading_ends_the_connection_and_is_reported(
         raise KeyError("x")
 
     async def main() -> None:
-        async with http2_site(Shop().server) as (site, nursery):
-            client = await Http2Client(site.listener.connect()).begin(nursery)
+        async with http2_client(Shop().server) as client:
             monkeypatch.setattr("mcpio._drivers.http2.request_head", fail)
             await client.ask("GET", "/mcp", {})
             await client.settle()
