@@ -9,11 +9,14 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, suppress
 from socket import gaierror
 from types import TracebackType
-from typing import Any, Final, Protocol, Self
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
 from mcpio.app.runtime import Runtime
 from mcpio.engine.connection import Connection
 from mcpio.engine.table import Phase
+
+if TYPE_CHECKING:
+    from mcpio._drivers.signals import ExitTimer
 
 # ------------------------------------------------------------------------------------------------------- tcp keep alive
 # TCP keep-alive: how a driver notices a peer whose machine vanished.
@@ -238,8 +241,8 @@ class EventLoop(Protocol):
 
     # Servers. A listener is what the loop's users listen with; an accepted connection is not a stream yet.
 
-    def terminate_on_signals(self, *, timeout: float | None) -> AbstractContextManager[None]:
-        """Return a block that SIGINT and SIGTERM cancel, and after it the process."""
+    def terminate_on_signals(self, timer: ExitTimer) -> AbstractContextManager[None]:
+        """Return a block that SIGINT and SIGTERM cancel. After it the process ends, at the latest by ``timer``."""
 
     async def listen(self, host: str | None, port: int) -> list[Any]:
         """Return listeners on every address of a host, each with a backlog of ``BACKLOG``. Raises OSError."""

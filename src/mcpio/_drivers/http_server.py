@@ -30,7 +30,7 @@ from mcpio._drivers.http_parsers import (
     new_parser,
     plain_text,
 )
-from mcpio._drivers.serving import Endpoint, Host, address_of, serve_listeners, until_signalled
+from mcpio._drivers.serving import Endpoint, Host, address_of, exit_timer, serve_listeners, until_signalled
 from mcpio._drivers.setup import preload
 from mcpio._drivers.socket_server import MAX_CONNECTIONS, Acceptor, ActiveSet, ServingContext, SocketPeer
 from mcpio._extras import extra
@@ -660,7 +660,8 @@ async def run_http(
         https_compatible=True,
         owns_listeners=endpoint.listeners is None,
     )
-    with until_signalled(loop, serving.get("handle_signals", False), grace, drain):
+    timer = exit_timer(grace, drain)
+    with until_signalled(loop, serving.get("handle_signals", False), timer):
         preload(*where.late)  # before clients can connect, who would wait for it
         async with endpoint.bound() as bound:
             address = address_of(bound[0], loop)
@@ -674,7 +675,7 @@ async def run_http(
 
             new_handler = partial(HttpConnectionHandler, http=http, config=config)
             await serve_listeners(
-                server, new_handler, acceptor, bound, where, grace=grace, drain=drain, started=listening
+                server, new_handler, acceptor, bound, where, grace=grace, drain=drain, timer=timer, started=listening
             )
 
 

@@ -16,6 +16,7 @@ from mcpio._drivers import check_authorization, lifespan_of
 from mcpio._drivers.actor import TaskHost, hosted_tasks
 from mcpio._drivers.event_loop import TCP_KEEP_ALIVE, EventLoop
 from mcpio._drivers.setup import preload
+from mcpio._drivers.signals import ExitTimer
 from mcpio._drivers.socket_server import (
     LAST_WRITES,
     MAX_CONNECTIONS,
@@ -136,6 +137,7 @@ async def serve_listeners(
     *,
     grace: float,
     drain: float = 0.0,
+    timer: ExitTimer,
     started: Callable[[S], None],
 ) -> None:
     """Serve until cancelled; then end gracefully, within ``drain`` and ``grace`` seconds and a moment.
@@ -160,12 +162,15 @@ async def serve_listeners(
                     )
                 finally:
                     async with loop.last_moment(None):
-                        await _end(handler, acceptor, drain, grace, loop)
+                        await _end(handler, acceptor, drain, grace, loop, timer)
     finally:
         await close_all(listeners, loop)
 
 
-async def _end(handler: ConnectionHandler, acceptor: Acceptor, drain: float, grace: float, loop: EventLoop) -> None:
+async def _end(
+    handler: ConnectionHandler, acceptor: Acceptor, drain: float, grace: float, loop: EventLoop, timer: ExitTimer
+) -> None:
+    timer.extend(drain + grace + LAST_WRITES)
     if drain:
         # A client that keeps a connection may be sending on it now: closed over that, the request would be lost, so
         # the connection ends with an answer that says so.
@@ -173,20 +178,26 @@ async def _end(handler: ConnectionHandler, acceptor: Acceptor, drain: float, gra
         with loop.scope(drain):
             await acceptor.wait_empty()
     handler.close(grace)
-    with loop.scope(grace + LAST_WRITES / 2):
+    with loop.scope(grace):
+        await handler.wait_empty()
+        return
+    # From here on, not from the close on: where the loop is busy, what the end of the grace sends comes as late.
+    timer.extend(LAST_WRITES)
+    with loop.scope(LAST_WRITES / 2):
         await handler.wait_empty()
 
 
-def until_signalled(
-    loop: EventLoop, handle_signals: bool, grace: float, drain: float = 0.0
-) -> AbstractContextManager[object]:
-    """Context manager in which SIGINT and SIGTERM cancel the block and then end the process, if that is wanted.
+def exit_timer(grace: float, drain: float = 0.0) -> ExitTimer:
+    """Return the timer of a process whose server has ``grace`` and ``drain`` seconds to end, and a moment.
 
-    The block has ``grace`` and ``drain`` seconds to end, and a moment. Raises ValueError if one is not a number of
-    seconds.
+    Raises ValueError if one is not a number of seconds.
     """
-    limit = (seconds("grace", grace) or 0.0) + (seconds("drain", drain) or 0.0)
-    return loop.terminate_on_signals(timeout=limit + LAST_WRITES) if handle_signals else nullcontext()
+    return ExitTimer((seconds("grace", grace) or 0.0) + (seconds("drain", drain) or 0.0) + LAST_WRITES)
+
+
+def until_signalled(loop: EventLoop, handle_signals: bool, timer: ExitTimer) -> AbstractContextManager[object]:
+    """Context manager in which SIGINT and SIGTERM cancel the block and then end the process, if that is wanted."""
+    return loop.terminate_on_signals(timer) if handle_signals else nullcontext()
 
 
 # -------------------------------------------------------------------------------------------------------------- streams
@@ -214,7 +225,8 @@ async def serve_sockets(
         tcp_keep_alive=seconds("tcp_keep_alive", options.get("tcp_keep_alive", TCP_KEEP_ALIVE)),
     )
     grace = options.get("grace", 0.5)
-    with until_signalled(loop, options.get("handle_signals", False), grace):
+    timer = exit_timer(grace)
+    with until_signalled(loop, options.get("handle_signals", False), timer):
         # Before clients can connect, who would wait for it; and imports fail at the limit of open files.
         preload(*where.late)
         async with endpoint.bound() as bound:
@@ -227,5 +239,6 @@ async def serve_sockets(
                 bound,
                 where,
                 grace=grace,
+                timer=timer,
                 started=lambda _: started(listening),
             )

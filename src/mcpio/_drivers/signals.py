@@ -16,7 +16,7 @@ from typing import Final
 
 from mcpio._drivers.event_loop import CancelScope
 
-__all__ = ["CHILDREN", "DEFAULT_TIMEOUT", "Terminated", "ended_by_signals", "exit_status"]
+__all__ = ["CHILDREN", "DEFAULT_TIMEOUT", "ExitTimer", "Terminated", "ended_by_signals", "exit_status"]
 
 if sys.platform == "win32":
     _TERMINATION_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGBREAK)
@@ -51,11 +51,45 @@ class Terminated(SystemExit):
         self.signum = signum
 
 
+class ExitTimer:
+    """Ends a process on the spot, some time after a signal told it to end."""
+
+    def __init__(self, seconds: float) -> None:
+        """Allow that many seconds from the signal on."""
+        self._seconds = seconds
+        self._until: float | None = None
+
+    def start(self, status: int) -> None:
+        """Start the time. For signal handlers: waits for no lock."""
+        self._until = time.monotonic() + self._seconds
+        # Not threading.Thread: its start takes a lock that the interrupted code may hold.
+        _thread.start_new_thread(self._run, (status,))
+
+    def extend(self, seconds: float) -> None:
+        """Allow that many seconds from now on, if the time runs and less is left.
+
+        A loop that is busy comes late to the end, and what it is to do there must not be cut short for that.
+        """
+        if self._until is not None:
+            self._until = max(self._until, time.monotonic() + seconds)
+
+    def _run(self, status: int) -> None:
+        while self._until is not None and (left := self._until - time.monotonic()) > 0:
+            time.sleep(left)
+        now = time.monotonic()
+        until = now + max([limit for limit, _ in _children()], default=0.0) + CHILDREN_MARGIN
+        while CHILDREN and now < until:
+            time.sleep(0.01)
+            now = time.monotonic()
+        _kill_children()
+        os._exit(status)
+
+
 @contextmanager
 def ended_by_signals(
     scope: CancelScope,
     call_soon: Callable[[Callable[[], None]], object],
-    timeout: float | None,
+    timeout: ExitTimer | float | None,
     *,
     end_with_parent: bool = False,
 ) -> Iterator[None]:
@@ -65,7 +99,8 @@ def ended_by_signals(
     loop's thread and that a signal handler may call. ``end_with_parent`` takes the end of the parent process for a
     SIGTERM. See ``mcpio.trio.terminate_on_signals`` for the rest.
     """
-    termination = _Termination(scope, call_soon, timeout)
+    timer = ExitTimer(timeout) if isinstance(timeout, int | float) else timeout
+    termination = _Termination(scope, call_soon, timer)
     previous = {}
     try:
         for signum in _TERMINATION_SIGNALS:
@@ -85,7 +120,7 @@ def ended_by_signals(
                 signal.signal(signum, handler if handler is not None else signal.SIG_DFL)
     if termination.signum is not None:
         _exit_quietly()
-        if timeout is not None:
+        if timer is not None:
             atexit.register(_exit_at_once, 128 + termination.signum)
         raise Terminated(termination.signum)
 
@@ -104,12 +139,12 @@ class _Termination:
     """The signal handler of one block."""
 
     def __init__(
-        self, scope: CancelScope, call_soon: Callable[[Callable[[], None]], object], timeout: float | None
+        self, scope: CancelScope, call_soon: Callable[[Callable[[], None]], object], timer: ExitTimer | None
     ) -> None:
         self.scope = scope
         self.signum: int | None = None
         self.is_over = False
-        self._timeout = timeout
+        self._timer = timer
         self._call_soon = call_soon
 
     def receive(self, signum: int, frame: FrameType | None) -> None:
@@ -119,9 +154,8 @@ class _Termination:
             _kill_children()
             os._exit(128 + signum)
         self.signum = signum
-        if self._timeout is not None:
-            # Not threading.Thread: its start takes a lock that the interrupted code may hold.
-            _thread.start_new_thread(_exit_after, (self._timeout, 128 + signum))
+        if self._timer is not None:
+            self._timer.start(128 + signum)
         self._call_soon(self.scope.cancel)
 
     def follow(self, parent: int) -> None:
@@ -136,17 +170,6 @@ class _Termination:
                     self.receive(signal.SIGTERM, None)
                 return
             time.sleep(PARENT_INTERVAL)
-
-
-def _exit_after(seconds: float, status: int) -> None:
-    time.sleep(seconds)
-    now = time.monotonic()
-    until = now + max([limit for limit, _ in _children()], default=0.0) + CHILDREN_MARGIN
-    while CHILDREN and now < until:
-        time.sleep(0.01)
-        now = time.monotonic()
-    _kill_children()
-    os._exit(status)
 
 
 def _kill_children() -> None:

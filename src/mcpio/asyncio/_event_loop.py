@@ -28,7 +28,7 @@ from mcpio._drivers.event_loop import (
     read_out,
     set_tcp_keep_alive,
 )
-from mcpio._drivers.signals import DEFAULT_TIMEOUT, ended_by_signals
+from mcpio._drivers.signals import DEFAULT_TIMEOUT, ExitTimer, ended_by_signals
 from mcpio.app.runtime import Runtime
 from mcpio.asyncio._runtime import AsyncioRuntime, AsyncioTask, last_moment, ungrouped
 
@@ -463,9 +463,9 @@ class AsyncioEventLoop:
         """Return the stream, which is quick."""
         return stream
 
-    def terminate_on_signals(self, *, timeout: float | None) -> AbstractContextManager[None]:
-        """Return the block of the driver's own function."""
-        return terminate_on_signals(timeout=timeout)
+    def terminate_on_signals(self, timer: ExitTimer) -> AbstractContextManager[None]:
+        """Return a block that signals end."""
+        return ended_by_signals(CancelScope(), self._loop.call_soon_threadsafe, timer)
 
     async def listen(self, host: str | None, port: int) -> list[socket.socket]:
         """Listen on every address of a host."""

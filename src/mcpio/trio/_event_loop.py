@@ -21,7 +21,7 @@ from mcpio._drivers.event_loop import (
     read_out,
     set_tcp_keep_alive,
 )
-from mcpio._drivers.signals import DEFAULT_TIMEOUT, Terminated, ended_by_signals, exit_status
+from mcpio._drivers.signals import DEFAULT_TIMEOUT, ExitTimer, Terminated, ended_by_signals, exit_status
 from mcpio.app.runtime import Runtime
 from mcpio.trio._runtime import Signal, Timekeeper, TrioRuntime, last_moment, ungrouped
 
@@ -171,9 +171,9 @@ class TrioEventLoop:
             return QuickSocketStream(stream)
         return stream
 
-    def terminate_on_signals(self, *, timeout: float | None) -> AbstractContextManager[None]:
-        """Return the block of the driver's own function."""
-        return terminate_on_signals(timeout=timeout)
+    def terminate_on_signals(self, timer: ExitTimer) -> AbstractContextManager[None]:
+        """Return a block that signals end."""
+        return ended_by_signals(trio.CancelScope(), trio.lowlevel.current_trio_token().run_sync_soon, timer)
 
     async def listen(self, host: str | None, port: int) -> list[trio.SocketListener]:
         """Listen by Trio's own function."""

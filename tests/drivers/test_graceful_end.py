@@ -1,0 +1,114 @@
+"""The time that a server has to end: by its grace, and by the timer that ends its process."""
+
+from __future__ import annotations
+
+import os
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from eachloop import EachLoop, Here
+
+from mcpio._drivers import signals
+from mcpio._drivers.serving import _end, exit_timer
+from mcpio._drivers.signals import ExitTimer
+from mcpio._drivers.socket_server import LAST_WRITES
+
+
+class Clock:
+    """A time that passes by sleeping, and a process that can end."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now, self.threads, self.exits = 100.0, list[Any](), list[tuple[float, int]]()
+        self.while_asleep: Any = lambda: None
+        monkeypatch.setattr(signals, "time", SimpleNamespace(monotonic=lambda: self.now, sleep=self.sleep))
+        start = SimpleNamespace(start_new_thread=lambda function, arguments: self.threads.append((function, arguments)))
+        monkeypatch.setattr(signals, "_thread", start)
+        monkeypatch.setattr(os, "_exit", lambda status: self.exits.append((self.now, status)))
+
+    def sleep(self, seconds: float) -> None:
+        self.while_asleep()
+        self.now += seconds
+
+    def run(self) -> None:
+        ((function, arguments),) = self.threads
+        function(*arguments)
+
+
+def test_process_ends_when_its_time_after_the_signal_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, timer = Clock(monkeypatch), ExitTimer(2.0)
+    timer.start(143)
+    clock.run()
+    assert clock.exits == [(102.0, 143)]
+
+
+def test_end_that_begins_late_extends_the_time_of_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, timer = Clock(monkeypatch), ExitTimer(2.0)
+    timer.extend(50.0)  # before the signal there is nothing to extend
+    timer.start(143)
+
+    def extend() -> None:
+        clock.while_asleep = lambda: None
+        clock.now += 1.5  # the loop was busy
+        timer.extend(2.0)
+        timer.extend(0.1)  # less than is left
+        clock.now -= 1.5
+
+    clock.while_asleep = extend
+    clock.run()
+    assert clock.exits == [(103.5, 143)]
+
+
+def test_exit_timer_has_the_time_of_the_drain_and_the_grace() -> None:
+    assert exit_timer(1.0, 2.0)._seconds == 3.0 + LAST_WRITES
+    with pytest.raises(ValueError, match="grace"):
+        exit_timer("x")  # type: ignore[arg-type]  # a mistake, made on purpose
+
+
+@pytest.mark.parametrize("lag", [0.0, 1.0])
+def test_last_writes_have_their_time_after_the_grace_however_late_that_ended(
+    lag: float, each_virtual_loop: EachLoop
+) -> None:
+    async def main(here: Here) -> None:
+        ended, extended = list[float](), list[float]()
+
+        class Handler:
+            grace: float | None = None
+
+            def close(self, grace: float) -> None:
+                self.grace = grace
+
+            async def wait_empty(self) -> None:
+                await here.forever()
+
+        handler: Any = Handler()
+        timer: Any = SimpleNamespace(extend=extended.append)
+
+        async def end() -> None:
+            await _end(handler, SimpleNamespace(), 0.0, 0.5, here.loop, timer)  # type: ignore[arg-type]  # accepts none
+            ended.append(here.now())
+
+        async with here.tasks() as tasks:
+            began = here.now()
+            tasks.spawn(end())
+            await here.settle()
+            here.jump(0.5 + lag)
+        assert handler.grace == 0.5
+        assert extended == [0.5 + LAST_WRITES, LAST_WRITES]
+        assert ended[0] - began >= 0.5 + lag + LAST_WRITES / 2
+
+    each_virtual_loop.run(main, virtual=True)
+
+
+def test_server_without_connections_ends_at_once(each_virtual_loop: EachLoop) -> None:
+    async def main(here: Here) -> None:
+        async def nothing() -> None:
+            """No connection is left."""
+
+        handler: Any = SimpleNamespace(close=lambda grace: None, wait_empty=nothing)
+        began, extended = here.now(), list[float]()
+        timer: Any = SimpleNamespace(extend=extended.append)
+        await _end(handler, SimpleNamespace(), 0.0, 60.0, here.loop, timer)  # type: ignore[arg-type]  # accepts none
+        assert (here.now() - began < 1, extended) == (True, [60.0 + LAST_WRITES])
+
+    each_virtual_loop.run(main, virtual=True)
