@@ -17,7 +17,8 @@ from mcpio.engine.options import Options
 from mcpio.errors import InsufficientScope, NoBackChannel, RequestError
 from mcpio.events import CloseReason, ConnectionClosed, IncomingId, RequestReceived
 from mcpio.http.calls import Calls
-from mcpio.http.model import HttpOptions
+from mcpio.http.model import HttpOptions, Reset
+from mcpio.http.server import CLOSING
 from mcpio.revisions import REVISIONS
 from mcpio.types import CallToolResult, LoggingMessageNotification, TextContent
 
@@ -255,6 +256,38 @@ def test_request_of_a_session_without_an_id_that_is_cut_off_is_not_answered_with
     site.machine.end(site.session(), reason)
     site.settle()
     assert response.status == status
+
+
+def test_request_without_a_session_that_a_closing_server_cuts_off_says_so() -> None:
+    site = Site(HttpOptions(sessions=False))
+    response, _ = site.call(None, mcp_protocol_version="2025-11-25")
+    site.machine.close(site.now, grace=5.0)
+    site.machine.end(site.session())
+    site.settle()
+    assert (response.status, response.json["error"]["message"]) == (503, CLOSING.message)
+
+
+def test_session_without_an_id_is_forgotten_with_its_answer() -> None:
+    site = Site(HttpOptions(sessions=False))
+    response, event = site.call(None, mcp_protocol_version="2025-11-25")
+    assert len(site.machine.sessions) == 1
+    site.answer(event)
+    assert (response.status, len(site.machine.sessions)) == (200, 0)
+    assert site.kinds()[-1] == "SessionClosed"
+
+
+def test_exchange_that_broke_off_is_not_ready() -> None:
+    site = Site()
+    session = site.open()
+    response, event = site.call(session)
+    site.session().connection.send_result(event.id, CallToolResult(()))
+    site.machine.touch(site.session(), site.now)
+    while site.machine.next_event() is not None:
+        pass
+    site.machine.receive(Reset(site.name(response)), site.now)
+    while site.machine.next_event() is not None:
+        pass
+    assert site.machine.next_ready() is None
 
 
 def test_request_without_a_session_whose_client_left_runs_on_while_there_is_room() -> None:

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from httpsaid import asked, progress, said
+from httpsaid import asked, log, progress, said
 from httpsite import BOTH, Site, initialize, note, tool_call
 from keptsite import KeptSite
 
@@ -535,6 +535,21 @@ def test_session_beyond_peer_bytes_forgets_events_of_a_stream_that_goes_on() -> 
     assert ledger_of(site).total < 100 * KIB
     site.answer(event, "done")
     assert said(stream.new_messages())[-1] == "answer"
+
+
+@pytest.mark.parametrize("by", ["answer", "listening"])
+def test_event_that_was_read_is_held_once_or_not_at_all(by: str) -> None:
+    site = Site(HttpOptions(resumable=by == "listening"))
+    session = site.open()
+    if by == "listening":
+        site.listen(session)
+        log(site, "x" * 100 * KIB)
+    else:
+        _, event = asked(site, session)
+        site.session().connection.send_progress(event.id, 1, message="x" * 100 * KIB)
+    site.touch(site.session())
+    held = ledger_of(site).total
+    assert 100 * KIB < held < 150 * KIB if by == "listening" else held < 50 * KIB
 
 
 def test_stored_session_is_not_restored_when_the_ledger_is_nearly_full() -> None:
