@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from httpsite import Site, tool_call
 from httpwire import Exchange, MemoryWire, RawClient
+from keptsite import KeptSite
 from stateless import LEVEL
 from statelesshttp import ONE_ERA, TWO_ERAS, Post, calls_of, engine_of, post_to, server_of
 
@@ -265,6 +266,26 @@ def test_request_without_a_session_that_a_closing_server_cuts_off_says_so() -> N
     site.machine.end(site.session())
     site.settle()
     assert (response.status, response.json["error"]["message"]) == (503, CLOSING.message)
+
+
+@pytest.mark.parametrize(("is_closing", "status"), [(False, 500), (True, 503)])
+def test_request_of_a_session_that_ends_is_not_answered_with_404(is_closing: bool, status: int) -> None:
+    site = Site()
+    response, _ = site.call(site.open())
+    if is_closing:
+        site.machine.close(site.now, grace=5.0)
+    site.machine.end(site.session())
+    site.settle()
+    assert response.status == status
+
+
+def test_request_of_a_session_that_is_handed_over_is_answered_as_the_store_says() -> None:
+    site = KeptSite(options=HttpOptions(answers="json"))
+    response, _ = site.call(site.open())
+    site.machine.close(site.now, grace=1.0)
+    site.settle()
+    site.advance(2.0)
+    assert (response.status, response.headers.get("retry-after")) == (503, "1")
 
 
 def test_session_without_an_id_is_forgotten_with_its_answer() -> None:

@@ -552,6 +552,23 @@ def test_event_that_was_read_is_held_once_or_not_at_all(by: str) -> None:
     assert 100 * KIB < held < 150 * KIB if by == "listening" else held < 50 * KIB
 
 
+@pytest.mark.parametrize("is_whole", [True, False])
+def test_body_that_waits_for_a_stored_session_is_held_until_its_message_is_read(is_whole: bool) -> None:
+    site = KeptSite()
+    session = site.open()
+    following = site.next_process()
+    following.is_late, following.is_whole = True, is_whole
+    exchange = following.post(tool_call(1), session)
+    assert following.requests() == []
+    following.answer_store()
+    (event,) = following.requests()
+    assert following.session().held.bodies == 0
+    following.is_late = False
+    following.answer_store()
+    following.answer(event)
+    assert exchange.status == 200
+
+
 def test_stored_session_is_not_restored_when_the_ledger_is_nearly_full() -> None:
     site = KeptSite()
     session = site.open()
