@@ -144,3 +144,12 @@ def test_requests_about_tasks_name_none_in_their_metadata_and_ignore_what_does()
     told = cancelled["notifications/tasks/status"]["params"]
     assert (told["taskId"], told["status"], "_meta" in told) == (first, "cancelled", False)
     assert asked(peer, "tasks/get", taskId=second)["status"] == "working"
+
+
+@pytest.mark.req("TASK-13", "TASK-36")
+def test_expired_task_whose_timer_is_late_has_made_room() -> None:
+    peer = opened(mine(limits=TaskLimits(tasks=1)))
+    begun(peer, ttl=1000)
+    assert asked(peer, "tools/call", name="dig", task={}) == -32603
+    peer.runtime.now += 2.0
+    assert begun(peer)["task"]["status"] == "working"

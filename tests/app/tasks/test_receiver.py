@@ -424,6 +424,36 @@ def test_interrupted_run_changes_nothing_of_the_resumed_one() -> None:
     assert (found["status"], found["statusMessage"]) == ("working", "new")
 
 
+@pytest.mark.parametrize("is_interrupted", [False, True])
+def test_question_that_is_awaited_no_more_is_withdrawn_unless_another_run_asks_it(is_interrupted: bool) -> None:
+    mine = Mine(link={"principal": "ada"}, tool={"resume": True})
+    id = mine.wire.begin()
+    run: Any = mine.contexts[0].task
+    question = {"method": "elicitation/create", "params": {}}
+    asking = run.put_question("q", question)
+    asking.send(None)
+
+    def open_questions() -> list[str]:
+        return list(run._receiver._keeping.machine.look(run.owner, id).inputs)
+
+    assert open_questions() == ["q-1"]
+    asked_again: Any = None
+    if is_interrupted:
+        mine.link.pair.server.abort()
+        mine.link.run()
+        mine.connect(principal="ada", era="handshake")
+        again: Any = mine.contexts[1].task
+        asked_again = again.put_question("q", question)
+        asked_again.send(None)
+    before = open_questions()
+    asking.close()
+    mine.link.run()
+    assert open_questions() == (before if is_interrupted else [])
+    if is_interrupted:
+        assert before
+        asked_again.close()
+
+
 def test_unresumed_task_is_lost() -> None:
     store = MemoryTaskStore()
     mine = Mine(store=store, tool={"resume": True})
