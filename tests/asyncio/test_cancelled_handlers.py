@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from loops import under_asyncio, under_eager_asyncio
+from runners import run_by
 from streams import joined, run
 
 from mcpio import Context, McpError, Server
@@ -69,17 +70,15 @@ def test_handler_whose_task_the_program_cancels_answers(name: str, era: Any, cap
 
 
 @eras
-def test_callback_whose_task_the_program_cancels_fails_its_question(era: Any) -> None:
-    async def main() -> None:
-        async with memory_client(make_server(), era=era, elicitation=callback) as client, asyncio.timeout(5):
-            if era == "handshake":
-                assert (await client.call_tool("asks")).is_error
-                return
-            # The client's own call asks the user.
-            with pytest.raises(McpError, match="cancelled from inside"):
-                await client.call_tool("asks")
-
-    run(main)
+@run_by(run)
+async def test_callback_whose_task_the_program_cancels_fails_its_question(era: Any) -> None:
+    async with memory_client(make_server(), era=era, elicitation=callback) as client, asyncio.timeout(5):
+        if era == "handshake":
+            assert (await client.call_tool("asks")).is_error
+            return
+        # The client's own call asks the user.
+        with pytest.raises(McpError, match="cancelled from inside"):
+            await client.call_tool("asks")
 
 
 @pytest.mark.parametrize("how", ["main ends", "serving is cancelled"])

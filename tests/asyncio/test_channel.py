@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from runners import run_by
 from streams import run
 
 from mcpio import Client, ConnectFailed, ConnectionLost, Server
@@ -54,40 +55,34 @@ async def served() -> AsyncIterator[tuple[End, End]]:
     await task
 
 
-def test_client_over_a_channel_calls_tools() -> None:
-    async def main() -> None:
-        async with served() as (near, far), open_channel(near.receive, near.send, close=near.close) as client:
-            calls = [client.call_tool("echo", {"text": str(number)}) for number in range(40)]
-            assert [result.text for result in await asyncio.gather(*calls)] == [str(number) for number in range(40)]
-        assert (near.closed, far.closed) == (1, 1)
-
-    run(main)
+@run_by(run)
+async def test_client_over_a_channel_calls_tools() -> None:
+    async with served() as (near, far), open_channel(near.receive, near.send, close=near.close) as client:
+        calls = [client.call_tool("echo", {"text": str(number)}) for number in range(40)]
+        assert [result.text for result in await asyncio.gather(*calls)] == [str(number) for number in range(40)]
+    assert (near.closed, far.closed) == (1, 1)
 
 
-def test_connected_client_works_outside_a_block() -> None:
-    async def main() -> None:
-        async with served() as (near, _):
-            client: Client = await asyncio.create_task(
-                connect_channel(near.receive, near.send, close=near.close, era="handshake")
-            )
-            await client.ping()
-            await asyncio.create_task(client.aclose())
-
-    run(main)
+@run_by(run)
+async def test_connected_client_works_outside_a_block() -> None:
+    async with served() as (near, _):
+        client: Client = await asyncio.create_task(
+            connect_channel(near.receive, near.send, close=near.close, era="handshake")
+        )
+        await client.ping()
+        await asyncio.create_task(client.aclose())
 
 
-def test_the_end_of_the_channel_is_the_end_of_the_conversation() -> None:
-    async def main() -> None:
-        async with served() as (near, far):
-            client = await connect_channel(near.receive, near.send, close=near.close)
-            call = asyncio.create_task(client.call_tool("never_ends"))
-            await asyncio.sleep(1)
-            await far.close()
-            with pytest.raises(ConnectionLost):
-                await call
-            await client.aclose()
-
-    run(main)
+@run_by(run)
+async def test_the_end_of_the_channel_is_the_end_of_the_conversation() -> None:
+    async with served() as (near, far):
+        client = await connect_channel(near.receive, near.send, close=near.close)
+        call = asyncio.create_task(client.call_tool("never_ends"))
+        await asyncio.sleep(1)
+        await far.close()
+        with pytest.raises(ConnectionLost):
+            await call
+        await client.aclose()
 
 
 def test_a_channel_that_breaks_is_reported() -> None:
@@ -105,15 +100,13 @@ def test_a_channel_that_breaks_is_reported() -> None:
 
 
 @pytest.mark.parametrize(("receive", "send"), [(None, print), (print, 3)])
-def test_argument_that_is_not_a_function_raises(receive: Any, send: Any) -> None:
-    async def main() -> None:
-        with pytest.raises(TypeError, match=r" must be a function of \(.*\), not"):
-            await serve_channel(server, receive, send)
-        with pytest.raises(TypeError, match=r" must be a function of \(.*\), not"):
-            async with open_channel(receive, send):
-                pass
-
-    run(main)
+@run_by(run)
+async def test_argument_that_is_not_a_function_raises(receive: Any, send: Any) -> None:
+    with pytest.raises(TypeError, match=r" must be a function of \(.*\), not"):
+        await serve_channel(server, receive, send)
+    with pytest.raises(TypeError, match=r" must be a function of \(.*\), not"):
+        async with open_channel(receive, send):
+            pass
 
 
 def test_a_message_of_another_kind_ends_the_conversation(caplog: pytest.LogCaptureFixture) -> None:
@@ -132,20 +125,18 @@ def test_a_message_of_another_kind_ends_the_conversation(caplog: pytest.LogCaptu
 
 
 @pytest.mark.parametrize("answer", [OSError("closed"), None])
-def test_cancellation_that_a_channel_answers_otherwise_ends_the_session(answer: OSError | None) -> None:
-    async def main() -> None:
-        async with served() as (near, far):
+@run_by(run)
+async def test_cancellation_that_a_channel_answers_otherwise_ends_the_session(answer: OSError | None) -> None:
+    async with served() as (near, far):
 
-            async def receive() -> str | None:
-                try:
-                    return await near.receive()
-                except asyncio.CancelledError:
-                    if answer is not None:
-                        raise answer from None
-                    return '{"jsonrpc": "2.0", "method": "notifications/late"}'
+        async def receive() -> str | None:
+            try:
+                return await near.receive()
+            except asyncio.CancelledError:
+                if answer is not None:
+                    raise answer from None
+                return '{"jsonrpc": "2.0", "method": "notifications/late"}'
 
-            async with asyncio.timeout(10), open_channel(receive, near.send, close=near.close) as client:
-                assert (await client.call_tool("echo", {"text": "x"})).text == "x"
-            await far.close()
-
-    run(main)
+        async with asyncio.timeout(10), open_channel(receive, near.send, close=near.close) as client:
+            assert (await client.call_tool("echo", {"text": "x"})).text == "x"
+        await far.close()

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from lifespans import Scope
+from runners import run_by
 from streams import Raw, joined, run, served
 
 from mcpio import (
@@ -25,39 +26,35 @@ server = Server("s")
 # What is refused
 
 
-def test_argument_that_is_not_a_stream_raises() -> None:
-    async def main() -> None:
-        near, far = await joined()
-        reader, writer = near
-        wrong: Any = object()
-        for streams, fault in (
-            ((wrong, writer), "a reader must be an asyncio.StreamReader, not object"),
-            ((reader, wrong), "a writer must be an asyncio.StreamWriter, not object"),
-            ((writer, reader), "a reader must be an asyncio.StreamReader, not StreamWriter"),
-        ):
-            with pytest.raises(TypeError, match=fault):
-                await serve(server, *streams)
-            with pytest.raises(TypeError, match=fault):
-                await connect(*streams)
-            with pytest.raises(TypeError, match=fault):
-                async with open_streams(*streams):
-                    pass
-        with pytest.raises(TypeError, match=r"^server must be Server, not <object"):
-            await serve(wrong, *near)
-        assert writer.is_closing()
-        await Raw(far).close()
-
-    run(main)
+@run_by(run)
+async def test_argument_that_is_not_a_stream_raises() -> None:
+    near, far = await joined()
+    reader, writer = near
+    wrong: Any = object()
+    for streams, fault in (
+        ((wrong, writer), "a reader must be an asyncio.StreamReader, not object"),
+        ((reader, wrong), "a writer must be an asyncio.StreamWriter, not object"),
+        ((writer, reader), "a reader must be an asyncio.StreamReader, not StreamWriter"),
+    ):
+        with pytest.raises(TypeError, match=fault):
+            await serve(server, *streams)
+        with pytest.raises(TypeError, match=fault):
+            await connect(*streams)
+        with pytest.raises(TypeError, match=fault):
+            async with open_streams(*streams):
+                pass
+    with pytest.raises(TypeError, match=r"^server must be Server, not <object"):
+        await serve(wrong, *near)
+    assert writer.is_closing()
+    await Raw(far).close()
 
 
 @pytest.mark.parametrize("grace", [-1, float("nan")])
-def test_invalid_grace_raises(grace: float) -> None:
-    async def main() -> None:
-        with pytest.raises(LocalProtocolError):
-            async with serving(server, grace=grace):
-                pass
-
-    run(main)
+@run_by(run)
+async def test_invalid_grace_raises(grace: float) -> None:
+    with pytest.raises(LocalProtocolError):
+        async with serving(server, grace=grace):
+            pass
 
 
 # What leaves a block of a server
@@ -92,15 +89,13 @@ class Odd(BaseException):
     [ValueError("v"), ExceptionGroup("g", [ValueError("v")]), Odd(), RequestError(1, "r")],
     ids=lambda error: type(error).__name__,
 )
-def test_body_error_propagates_from_serving(error: BaseException) -> None:
-    async def main() -> None:
-        with pytest.raises(type(error)) as caught:
-            async with serving(server):
-                raise error
-        assert caught.value is error
-        assert error.__cause__ is None
-
-    run(main)
+@run_by(run)
+async def test_body_error_propagates_from_serving(error: BaseException) -> None:
+    with pytest.raises(type(error)) as caught:
+        async with serving(server):
+            raise error
+    assert caught.value is error
+    assert error.__cause__ is None
 
 
 # Groups
@@ -168,17 +163,15 @@ def test_closed_group_refuses_a_client() -> None:
     run(lambda: left_closed(fail))
 
 
-def test_a_group_waits_for_its_clients() -> None:
-    async def main() -> None:
-        near, far = await joined()
-        async with served(server, far):
-            async with asyncio.TaskGroup() as group:
-                client = await connect(*near, group=group)
-                asyncio.get_running_loop().call_later(5, client.close)
-            assert client.ended is not None
-            assert asyncio.get_running_loop().time() == pytest.approx(5)
-
-    run(main)
+@run_by(run)
+async def test_a_group_waits_for_its_clients() -> None:
+    near, far = await joined()
+    async with served(server, far):
+        async with asyncio.TaskGroup() as group:
+            client = await connect(*near, group=group)
+            asyncio.get_running_loop().call_later(5, client.close)
+        assert client.ended is not None
+        assert asyncio.get_running_loop().time() == pytest.approx(5)
 
 
 # Sessions that go on

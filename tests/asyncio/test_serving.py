@@ -11,6 +11,7 @@ import pytest
 import trio
 from lifespans import Scope
 from peers import call
+from runners import run_by
 from streams import Raw, conversation, joined, run, settle
 
 from mcpio import CallToolRequest, Context, Server
@@ -89,14 +90,12 @@ def test_tool_that_needs_trio_gets_an_error_that_names_asyncio(
     assert "ctx.sleep()" in caplog.text
 
 
-def test_serving_a_non_server_raises_type_error() -> None:
-    async def main() -> None:
-        wrong: Any = "server"
-        with pytest.raises(TypeError, match=r"^server must be Server, not 'server'$"):
-            async with serving(wrong):
-                pass
-
-    run(main)
+@run_by(run)
+async def test_serving_a_non_server_raises_type_error() -> None:
+    wrong: Any = "server"
+    with pytest.raises(TypeError, match=r"^server must be Server, not 'server'$"):
+        async with serving(wrong):
+            pass
 
 
 @pytest.mark.parametrize("how", ["left", "raised", "cancelled"])
@@ -192,13 +191,11 @@ def test_clients_beyond_the_limit_are_disconnected(caplog: pytest.LogCaptureFixt
 
 
 @pytest.mark.parametrize(("most", "error"), [("many", TypeError), (-1, ValueError)])
-def test_invalid_connection_limit_raises(most: Any, error: type[Exception]) -> None:
-    async def main() -> None:
-        with pytest.raises(error, match=r"^max_connections must "):
-            async with serving(server, max_connections=most):
-                pass
-
-    run(main)
+@run_by(run)
+async def test_invalid_connection_limit_raises(most: Any, error: type[Exception]) -> None:
+    with pytest.raises(error, match=r"^max_connections must "):
+        async with serving(server, max_connections=most):
+            pass
 
 
 def test_failing_session_start_ends_only_its_connection(caplog: pytest.LogCaptureFixture) -> None:

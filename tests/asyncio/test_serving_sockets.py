@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from asynciokitted import running
 from carriers import added, make_server
+from runners import run_by
 from streams import each_loop, run, run_in_real_time
 
 from mcpio import Server
@@ -62,11 +63,9 @@ def test_future_of_a_server_that_cannot_begin_is_cancelled(fault: str, error: ty
     assert [each.read_text() for each in tmp_path.iterdir()] == ["no socket"] * (fault == "file in the way")
 
 
-def test_client_with_a_first_message_stays_connected(tmp_path: Path) -> None:
-    async def main() -> None:
-        serve = partial(serve_unix, make_server(), tmp_path / "s", first_message_timeout=1)
-        async with running(serve), open_unix(tmp_path / "s") as client:
-            await asyncio.sleep(5)
-            assert await added(client, 1, 1) == 2
-
-    run(main)
+@run_by(run)
+async def test_client_with_a_first_message_stays_connected(tmp_path: Path) -> None:
+    serve = partial(serve_unix, make_server(), tmp_path / "s", first_message_timeout=1)
+    async with running(serve), open_unix(tmp_path / "s") as client:
+        await asyncio.sleep(5)
+        assert await added(client, 1, 1) == 2

@@ -9,6 +9,7 @@ from typing import Any
 import attrs
 import pytest
 from peers import call
+from runners import run_by
 from streams import Raw, conversation, joined, raw_server, run, served
 
 from mcpio import Context, RequestError, RequestTimeout, Server, TextContent
@@ -68,15 +69,13 @@ def test_expired_deadline_starts_no_timer() -> None:
         runner.run(main())
 
 
-def test_a_timeout_of_asyncio_cancels_the_call() -> None:
-    async def main() -> None:
-        async with raw_server() as (raw, client):
-            with pytest.raises(TimeoutError):
-                async with asyncio.timeout(2):
-                    await client.call_tool("slow")
-            assert [(await raw.receive())["method"] for _ in "ab"] == ["tools/call", "notifications/cancelled"]
-
-    run(main)
+@run_by(run)
+async def test_a_timeout_of_asyncio_cancels_the_call() -> None:
+    async with raw_server() as (raw, client):
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(2):
+                await client.call_tool("slow")
+        assert [(await raw.receive())["method"] for _ in "ab"] == ["tools/call", "notifications/cancelled"]
 
 
 # Handlers

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from carriers import CARRIERS, added, make_server
+from runners import run_by
 from streams import each_loop, run_in_real_time
 from threaded import on_trio
 
@@ -54,53 +55,47 @@ def over(*kinds: str) -> pytest.MarkDecorator:
 
 
 @over("tcp", "http", "websocket")
-def test_client_can_be_closed_from_another_task(reached: Reached) -> None:
-    async def main() -> None:
-        client = await asyncio.create_task(reached.connect())
-        assert await added(client, 1, 1) == 2
-        client.close()
-        await asyncio.create_task(client.driver.wait_closed())
-        with pytest.raises(NoBackChannel):
-            await client.call_tool("wait")
-
-    run_in_real_time(main)
+@run_by(run_in_real_time)
+async def test_client_can_be_closed_from_another_task(reached: Reached) -> None:
+    client = await asyncio.create_task(reached.connect())
+    assert await added(client, 1, 1) == 2
+    client.close()
+    await asyncio.create_task(client.driver.wait_closed())
+    with pytest.raises(NoBackChannel):
+        await client.call_tool("wait")
 
 
 @over("tcp", "http", "websocket")
-def test_group_that_fails_ends_its_clients(reached: Reached) -> None:
-    async def main() -> None:
-        made: list[Client] = []
+@run_by(run_in_real_time)
+async def test_group_that_fails_ends_its_clients(reached: Reached) -> None:
+    made: list[Client] = []
 
-        async def fail() -> None:
-            async with asyncio.TaskGroup() as group:
-                made.append(await reached.connect(group=group))
-                assert await added(made[0], 1, 1) == 2
-                raise KeyError
+    async def fail() -> None:
+        async with asyncio.TaskGroup() as group:
+            made.append(await reached.connect(group=group))
+            assert await added(made[0], 1, 1) == 2
+            raise KeyError
 
-        with pytest.raises(ExceptionGroup):
-            await fail()
-        assert made[0].ended is not None
-
-    run_in_real_time(main)
+    with pytest.raises(ExceptionGroup):
+        await fail()
+    assert made[0].ended is not None
 
 
 @over("tcp", "unix", "websocket", "ws+unix")
-def test_lost_session_is_reopened(reached: Reached) -> None:
-    async def main() -> None:
-        lost: list[int] = []
-        policy = Backoff(base=0.01)
-        async with reached.open(reconnect=policy, on_session_lost=lambda: lost.append(1)) as client:
-            driver: Any = client.driver
-            driver._adapter._inner.stream.cut()
-            for _ in range(200):
-                try:
-                    assert await added(client, 2, 2) == 4
-                    break
-                except (ConnectionLost, NoBackChannel):
-                    await asyncio.sleep(0.01)
-            assert lost == [1]
-
-    run_in_real_time(main)
+@run_by(run_in_real_time)
+async def test_lost_session_is_reopened(reached: Reached) -> None:
+    lost: list[int] = []
+    policy = Backoff(base=0.01)
+    async with reached.open(reconnect=policy, on_session_lost=lambda: lost.append(1)) as client:
+        driver: Any = client.driver
+        driver._adapter._inner.stream.cut()
+        for _ in range(200):
+            try:
+                assert await added(client, 2, 2) == 4
+                break
+            except (ConnectionLost, NoBackChannel):
+                await asyncio.sleep(0.01)
+        assert lost == [1]
 
 
 @over("http")
@@ -116,17 +111,15 @@ def test_two_loops_in_one_process_have_their_own_clients(reached: Reached) -> No
     other.join()
 
 
-def test_refused_handshake_names_the_status() -> None:
-    async def main() -> None:
-        async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            await reader.readuntil(b"\r\n\r\n")
-            with closing(writer):
-                writer.write(b"HTTP/1.1 503 No\r\nContent-Length: 4\r\n\r\nbusy")
+@run_by(run_in_real_time)
+async def test_refused_handshake_names_the_status() -> None:
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        with closing(writer):
+            writer.write(b"HTTP/1.1 503 No\r\nContent-Length: 4\r\n\r\nbusy")
 
-        async with await asyncio.start_server(refuse, "127.0.0.1", 0) as listening:
-            port = listening.sockets[0].getsockname()[1]
-            with pytest.raises(ConnectFailed) as caught:
-                await connect_websocket(f"ws://127.0.0.1:{port}/")
-        assert isinstance(caught.value.__cause__, UnexpectedResponse)
-
-    run_in_real_time(main)
+    async with await asyncio.start_server(refuse, "127.0.0.1", 0) as listening:
+        port = listening.sockets[0].getsockname()[1]
+        with pytest.raises(ConnectFailed) as caught:
+            await connect_websocket(f"ws://127.0.0.1:{port}/")
+    assert isinstance(caught.value.__cause__, UnexpectedResponse)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from certificates import serving_as, trusting
+from runners import run_by
 from streams import joined, run, run_in_real_time, served
 
 from mcpio import CloseReason, ConnectionLost, Server
@@ -46,14 +47,12 @@ def test_a_transport_that_raises_is_a_lost_connection_and_faults_are_logged(
     assert [record.getMessage() for record in caplog.records] == expected
 
 
-def test_a_line_of_many_pieces_arrives() -> None:
-    async def main() -> None:
-        near, far = await joined(narrow=True)
-        async with served(server, far), open_streams(*near) as client:
-            text = "ä€" * 100_000
-            assert (await client.call_tool("large", {"text": text, "size": 2})).text == text * 2
-
-    run(main)
+@run_by(run)
+async def test_a_line_of_many_pieces_arrives() -> None:
+    near, far = await joined(narrow=True)
+    async with served(server, far), open_streams(*near) as client:
+        text = "ä€" * 100_000
+        assert (await client.call_tool("large", {"text": text, "size": 2})).text == text * 2
 
 
 def test_tls() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import trio
+from runners import run_by
 from tree import ROOT
 
 from mcpio.engine.client import ClientConnection
@@ -155,17 +156,15 @@ def test_notifications_forwarded_unchanged() -> None:
     assert line.server.phase.value == "closed"
 
 
-def test_proxy_runs_between_two_processes() -> None:
-    async def main() -> None:
-        proxy = [sys.executable, str(EXAMPLES / "proxy.py"), sys.executable, str(EXAMPLES / "echo_server.py")]
-        with trio.fail_after(20):
-            async with open_stdio(proxy, inherit_env=True) as client:
-                result: Any = await client.call_tool("echo", {"text": "through it"})
-                seen: list[Any] = []
-                slow = {"text": "hello"}
-                await client.call_tool("echo_slowly", slow, on_progress=lambda *report: seen.append(report[0]))
-        assert result.content[0].text == "through it"
-        assert seen[-1] == 3
-        assert seen == sorted(set(seen))  # one that waits to be written gives way to the next
-
-    trio.run(main)
+@run_by(trio.run)
+async def test_proxy_runs_between_two_processes() -> None:
+    proxy = [sys.executable, str(EXAMPLES / "proxy.py"), sys.executable, str(EXAMPLES / "echo_server.py")]
+    with trio.fail_after(20):
+        async with open_stdio(proxy, inherit_env=True) as client:
+            result: Any = await client.call_tool("echo", {"text": "through it"})
+            seen: list[Any] = []
+            slow = {"text": "hello"}
+            await client.call_tool("echo_slowly", slow, on_progress=lambda *report: seen.append(report[0]))
+    assert result.content[0].text == "through it"
+    assert seen[-1] == 3
+    assert seen == sorted(set(seen))  # one that waits to be written gives way to the next

@@ -7,7 +7,7 @@ import ssl
 from typing import Any
 
 import pytest
-from eachloop import EachLoop, Here
+from eachloop import EachLoop, Here, on_each_loop
 
 from mcpio import ConnectFailed
 from mcpio.trio import HttpClientTimeouts
@@ -24,39 +24,35 @@ from mcpio.trio import HttpClientTimeouts
         ("tcp", ("x" * 64, 1), "label", UnicodeError),
     ],
 )
-def test_missing_server_is_connect_failed_with_the_address_and_the_reason(
-    kind: str, where: Any, said: str, cause: type[Exception], each_loop: EachLoop
+@on_each_loop
+async def test_missing_server_is_connect_failed_with_the_address_and_the_reason(
+    here: Here, kind: str, where: Any, said: str, cause: type[Exception]
 ) -> None:
-    async def main(here: Here) -> None:
-        with pytest.raises(ConnectFailed, match=said) as caught:
-            async with getattr(here.drivers, f"open_{kind}")(*where):
-                pass
-        assert isinstance(caught.value.__cause__, cause)
-
-    each_loop.run(main)
+    with pytest.raises(ConnectFailed, match=said) as caught:
+        async with getattr(here.drivers, f"open_{kind}")(*where):
+            pass
+    assert isinstance(caught.value.__cause__, cause)
 
 
 @pytest.mark.parametrize("kind", ["tcp", "websocket", "https"])
-def test_server_that_does_not_answer_is_connect_failed_in_time(kind: str, each_loop: EachLoop) -> None:
-    async def main(here: Here) -> None:
-        context = ssl.create_default_context()
-        with socket.socket() as silent:
-            silent.bind(("127.0.0.1", 0))
-            silent.listen(0)
-            port = silent.getsockname()[1]
-            if kind == "tcp":
-                opened = here.drivers.open_tcp("127.0.0.1", port, ssl_context=context, connect_timeout=0.1)
-            elif kind == "websocket":
-                opened = here.drivers.open_websocket(f"ws://127.0.0.1:{port}/", connect_timeout=0.1)
-            else:
-                timeouts = HttpClientTimeouts(connect=0.1)
-                url = f"https://127.0.0.1:{port}/mcp"
-                opened = here.open_http(url, ssl_context=context, timeouts=timeouts, trust_env=False)
-            with pytest.raises(ConnectFailed, match=r"within 0\.1 s"):
-                async with opened:
-                    pass
-
-    each_loop.run(main)
+@on_each_loop
+async def test_server_that_does_not_answer_is_connect_failed_in_time(here: Here, kind: str) -> None:
+    context = ssl.create_default_context()
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen(0)
+        port = silent.getsockname()[1]
+        if kind == "tcp":
+            opened = here.drivers.open_tcp("127.0.0.1", port, ssl_context=context, connect_timeout=0.1)
+        elif kind == "websocket":
+            opened = here.drivers.open_websocket(f"ws://127.0.0.1:{port}/", connect_timeout=0.1)
+        else:
+            timeouts = HttpClientTimeouts(connect=0.1)
+            url = f"https://127.0.0.1:{port}/mcp"
+            opened = here.open_http(url, ssl_context=context, timeouts=timeouts, trust_env=False)
+        with pytest.raises(ConnectFailed, match=r"within 0\.1 s"):
+            async with opened:
+                pass
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import socket
 import ssl
 
 import pytest
-from eachloop import EachLoop, Here
+from eachloop import Here, on_each_loop
 
 from mcpio._drivers.event_loop import reason_of
 
@@ -41,17 +41,15 @@ def test_reason_names_the_deepest_cause_once(error: Exception, reason: str) -> N
 
 
 @pytest.mark.parametrize("sends", [b"", b"x"], ids=["end", "input"])
-def test_stream_is_readable_before_the_loop_has_seen_what_came(each_loop: EachLoop, sends: bytes) -> None:
-    async def main(here: Here) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as listener:
-            stream = await here.loop.open_stream("127.0.0.1", listener.getsockname()[1], None)
-            peer, _ = listener.accept()
-            with peer:
-                await here.sleep(0)
-                assert not here.loop.is_readable(stream)
-                # No other task runs from here on.
-                peer.sendall(sends) if sends else peer.shutdown(socket.SHUT_RDWR)
-                assert here.loop.is_readable(stream)
-                await here.loop.abort(stream)
-
-    each_loop.run(main)
+@on_each_loop
+async def test_stream_is_readable_before_the_loop_has_seen_what_came(here: Here, sends: bytes) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        stream = await here.loop.open_stream("127.0.0.1", listener.getsockname()[1], None)
+        peer, _ = listener.accept()
+        with peer:
+            await here.sleep(0)
+            assert not here.loop.is_readable(stream)
+            # No other task runs from here on.
+            peer.sendall(sends) if sends else peer.shutdown(socket.SHUT_RDWR)
+            assert here.loop.is_readable(stream)
+            await here.loop.abort(stream)

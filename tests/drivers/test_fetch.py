@@ -11,6 +11,7 @@ import pytest
 import trio
 from certificates import serving_as, trusting
 from rawsite import RawRequest, RawSite, Wire
+from runners import run_by
 
 from mcpio._drivers.fetch import fetch as fetch_on
 from mcpio.auth import EffectFailed, Fetch, Reach, Response
@@ -142,20 +143,18 @@ def test_unusable_response_fails_the_effect(answer: bytes, message: str) -> None
     served(play, answer)
 
 
-def test_server_that_never_answers_fails_the_effect() -> None:
-    async def main() -> None:
-        async with trio.open_nursery() as nursery:
+@run_by(trio.run)
+async def test_server_that_never_answers_fails_the_effect() -> None:
+    async with trio.open_nursery() as nursery:
 
-            async def keep_silent(stream: trio.SocketStream) -> None:
-                await trio.sleep_forever()
+        async def keep_silent(stream: trio.SocketStream) -> None:
+            await trio.sleep_forever()
 
-            (listener,) = await nursery.start(partial(trio.serve_tcp, keep_silent, 0, host="127.0.0.1"))
-            port = listener.socket.getsockname()[1]
-            with pytest.raises(EffectFailed, match=r"does not answer within 0.05 s"):
-                await fetch(get(f"http://127.0.0.1:{port}/", timeout=0.05))
-            nursery.cancel_scope.cancel()
-
-    trio.run(main)
+        (listener,) = await nursery.start(partial(trio.serve_tcp, keep_silent, 0, host="127.0.0.1"))
+        port = listener.socket.getsockname()[1]
+        with pytest.raises(EffectFailed, match=r"does not answer within 0.05 s"):
+            await fetch(get(f"http://127.0.0.1:{port}/", timeout=0.05))
+        nursery.cancel_scope.cancel()
 
 
 @pytest.mark.req("SEC-03")

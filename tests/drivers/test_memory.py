@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 import pytest
 import trio
-from eachloop import EachLoop, Here
+from eachloop import EachLoop, Here, on_each_virtual_loop
 from lifespans import Scope
 
 from mcpio import (
@@ -126,22 +126,20 @@ def test_close_ends_a_call_whose_callback_has_not_answered(each_virtual_loop: Ea
 
 
 @pytest.mark.parametrize("how", ["timeout", "cancelled"])
-def test_call_that_ends_early_ends_its_handler(how: str, each_virtual_loop: EachLoop) -> None:
-    async def main(here: Here) -> None:
-        server = make_server()
-        async with here.drivers.memory_client(server) as client:
-            if how == "timeout":
-                with pytest.raises(RequestTimeout):
-                    await client.call_tool("never_ends", timeout=5.0)
-            else:
-                with here.scope(1) as scope:
-                    await client.call_tool("never_ends")
-                assert scope.cancelled_caught
-            await here.settle()
-            assert server.instructions == "cancelled"
-            assert (await client.call_tool("echo", {"text": "hi"})).text == "hi"
-
-    each_virtual_loop.run(main, virtual=True)
+@on_each_virtual_loop
+async def test_call_that_ends_early_ends_its_handler(here: Here, how: str) -> None:
+    server = make_server()
+    async with here.drivers.memory_client(server) as client:
+        if how == "timeout":
+            with pytest.raises(RequestTimeout):
+                await client.call_tool("never_ends", timeout=5.0)
+        else:
+            with here.scope(1) as scope:
+                await client.call_tool("never_ends")
+            assert scope.cancelled_caught
+        await here.settle()
+        assert server.instructions == "cancelled"
+        assert (await client.call_tool("echo", {"text": "hi"})).text == "hi"
 
 
 @pytest.mark.long
@@ -257,14 +255,12 @@ def test_close_takes_any_number_of_calls_and_leaves_nothing(each_loop: EachLoop)
     clients[0].close()
 
 
-def test_invalid_grace_raises_local_protocol_error(each_virtual_loop: EachLoop) -> None:
-    async def main(here: Here) -> None:
-        async with here.drivers.memory_client(make_server(), era="handshake") as client:
-            with pytest.raises(LocalProtocolError, match="grace must be a number of seconds"):
-                client.close(-1)
-            await client.ping()
-
-    each_virtual_loop.run(main, virtual=True)
+@on_each_virtual_loop
+async def test_invalid_grace_raises_local_protocol_error(here: Here) -> None:
+    async with here.drivers.memory_client(make_server(), era="handshake") as client:
+        with pytest.raises(LocalProtocolError, match="grace must be a number of seconds"):
+            client.close(-1)
+        await client.ping()
 
 
 def test_lifespan_is_entered_for_the_block(each_virtual_loop: EachLoop) -> None:
@@ -334,35 +330,29 @@ def test_failure_of_a_task_of_the_lifespan_ends_the_block(how: str, each_virtual
 
 
 @pytest.mark.parametrize("error", [KeyError("mine"), ExceptionGroup("mine", [ValueError()])], ids=["error", "group"])
-def test_body_error_propagates_unwrapped(error: Exception, each_virtual_loop: EachLoop) -> None:
-    async def main(here: Here) -> None:
-        with pytest.raises(type(error)) as caught:
-            async with here.drivers.memory_client(make_server()):
-                raise error
-        assert caught.value is error
-
-    each_virtual_loop.run(main, virtual=True)
+@on_each_virtual_loop
+async def test_body_error_propagates_unwrapped(here: Here, error: Exception) -> None:
+    with pytest.raises(type(error)) as caught:
+        async with here.drivers.memory_client(make_server()):
+            raise error
+    assert caught.value is error
 
 
-def test_failed_handshake_raises_connect_failed(each_virtual_loop: EachLoop) -> None:
-    async def main(here: Here) -> None:
-        server = make_server(options=Options(limits=Limits(message_bytes=10)))
-        with pytest.raises(ConnectFailed, match="the connection ended while the server was asked for its era"):
-            async with here.drivers.memory_client(server):
-                pytest.fail("there was none")
-
-    each_virtual_loop.run(main, virtual=True)
+@on_each_virtual_loop
+async def test_failed_handshake_raises_connect_failed(here: Here) -> None:
+    server = make_server(options=Options(limits=Limits(message_bytes=10)))
+    with pytest.raises(ConnectFailed, match="the connection ended while the server was asked for its era"):
+        async with here.drivers.memory_client(server):
+            pytest.fail("there was none")
 
 
-def test_invalid_arguments_raise_type_error(each_virtual_loop: EachLoop) -> None:
-    async def main(here: Here) -> None:
-        with pytest.raises(TypeError, match="unknown option 'on_logs'"):
-            async with here.drivers.memory_client(make_server(), on_logs=print):
-                pytest.fail("there is none")
-        with pytest.raises(TypeError, match="server must be Server"):
-            here.drivers.memory_client(object(), era="handshake")
-
-    each_virtual_loop.run(main, virtual=True)
+@on_each_virtual_loop
+async def test_invalid_arguments_raise_type_error(here: Here) -> None:
+    with pytest.raises(TypeError, match="unknown option 'on_logs'"):
+        async with here.drivers.memory_client(make_server(), on_logs=print):
+            pytest.fail("there is none")
+    with pytest.raises(TypeError, match="server must be Server"):
+        here.drivers.memory_client(object(), era="handshake")
 
 
 def test_session_that_fails_ends_the_conversation_and_nothing_else(
@@ -385,16 +375,14 @@ def test_session_that_fails_ends_the_conversation_and_nothing_else(
     assert [(record.levelno, record.getMessage()) for record in caplog.records] == [(logging.ERROR, "a session failed")]
 
 
-def test_one_server_serves_several_memory_clients(each_virtual_loop: EachLoop) -> None:
-    async def main(here: Here) -> None:
-        server = make_server()
-        memory_client = here.drivers.memory_client
-        async with memory_client(server, era="handshake") as first, memory_client(server, era="handshake") as second:
-            assert len(server.sessions) == 2
-            await first.call_tool("echo", {"text": "a"})
-            await second.call_tool("echo", {"text": "b"})
-            first.close()
-            await first.driver.wait_closed()
-            await second.ping()
-
-    each_virtual_loop.run(main, virtual=True)
+@on_each_virtual_loop
+async def test_one_server_serves_several_memory_clients(here: Here) -> None:
+    server = make_server()
+    memory_client = here.drivers.memory_client
+    async with memory_client(server, era="handshake") as first, memory_client(server, era="handshake") as second:
+        assert len(server.sessions) == 2
+        await first.call_tool("echo", {"text": "a"})
+        await second.call_tool("echo", {"text": "b"})
+        first.close()
+        await first.driver.wait_closed()
+        await second.ping()

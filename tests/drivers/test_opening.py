@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 import trio
-from eachloop import EachLoop, Here
+from eachloop import Here, on_each_loop
+from runners import run_by
 
 import mcpio.asyncio
 from mcpio import Client, Options, Server
@@ -54,25 +55,21 @@ def child(source: str) -> list[str]:
 @pytest.mark.req("ERA-03")
 @pytest.mark.parametrize("source", [LEAVES, REFUSES, IS_SILENT], ids=["leaves", "refuses", "is silent"])
 @pytest.mark.parametrize("restart", [None, Backoff()], ids=["once", "restarting"])
-def test_child_that_does_not_answer_server_discover_is_opened_with_a_handshake(source: str, restart: Any) -> None:
-    async def main() -> None:
-        options = Options(probe_timeout=0.3)
-        async with open_stdio(child(source), stderr="discard", restart=restart, options=options) as client:
-            assert (client.era, client.server.info.name) == (Era.HANDSHAKE, "old")
-
-    trio.run(main)
+@run_by(trio.run)
+async def test_child_that_does_not_answer_server_discover_is_opened_with_a_handshake(source: str, restart: Any) -> None:
+    options = Options(probe_timeout=0.3)
+    async with open_stdio(child(source), stderr="discard", restart=restart, options=options) as client:
+        assert (client.era, client.server.info.name) == (Era.HANDSHAKE, "old")
 
 
 @pytest.mark.req("ERA-03")
-def test_child_is_restarted_as_its_era_was_found() -> None:
-    async def main() -> None:
-        lost = trio.Event()
-        async with open_stdio(child(REFUSES), restart=Backoff(0.01), on_session_lost=lost.set) as client:
-            assert (await client.call_tool("any")).text == "server/discover"
-            await lost.wait()
-            assert (await client.call_tool("any")).text == "initialize"
-
-    trio.run(main)
+@run_by(trio.run)
+async def test_child_is_restarted_as_its_era_was_found() -> None:
+    lost = trio.Event()
+    async with open_stdio(child(REFUSES), restart=Backoff(0.01), on_session_lost=lost.set) as client:
+        assert (await client.call_tool("any")).text == "server/discover"
+        await lost.wait()
+        assert (await client.call_tool("any")).text == "initialize"
 
 
 def test_child_is_started_again_on_asyncio() -> None:
@@ -83,18 +80,16 @@ def test_child_is_started_again_on_asyncio() -> None:
     asyncio.run(main())
 
 
-def test_child_that_ends_in_any_case_is_explained() -> None:
-    async def main() -> None:
-        with pytest.raises(ConnectFailed, match=r"handshake failed: initialize: .* exited with status 3"):
-            async with open_stdio([sys.executable, "-c", "raise SystemExit(3)"]):
-                pass
-        # A client of the stateless era has no other way to open.
-        with pytest.raises(ConnectFailed, match="asked for its era") as caught:
-            async with open_stdio(child(LEAVES), stderr="discard", era="stateless"):
-                pass
-        assert not caught.value.era_probe
-
-    trio.run(main)
+@run_by(trio.run)
+async def test_child_that_ends_in_any_case_is_explained() -> None:
+    with pytest.raises(ConnectFailed, match=r"handshake failed: initialize: .* exited with status 3"):
+        async with open_stdio([sys.executable, "-c", "raise SystemExit(3)"]):
+            pass
+    # A client of the stateless era has no other way to open.
+    with pytest.raises(ConnectFailed, match="asked for its era") as caught:
+        async with open_stdio(child(LEAVES), stderr="discard", era="stateless"):
+            pass
+    assert not caught.value.era_probe
 
 
 @pytest.mark.req("ERA-03")
@@ -178,12 +173,10 @@ def test_client_finds_out_the_era_over_any_transport(revisions: Any, era: Era) -
         ("open_stdio", (3,), "argv must be a list of strings, the program first, not 3"),
     ],
 )
-def test_target_of_another_type_raises_with_the_name_of_the_argument(
-    opener: str, target: tuple[Any, ...], fault: str, each_loop: EachLoop
+@on_each_loop
+async def test_target_of_another_type_raises_with_the_name_of_the_argument(
+    here: Here, opener: str, target: tuple[Any, ...], fault: str
 ) -> None:
-    async def main(here: Here) -> None:
-        with pytest.raises(TypeError, match=re.escape(fault)):
-            async with getattr(here.drivers, opener)(*target):
-                pytest.fail("opened")
-
-    each_loop.run(main)
+    with pytest.raises(TypeError, match=re.escape(fault)):
+        async with getattr(here.drivers, opener)(*target):
+            pytest.fail("opened")

@@ -11,7 +11,7 @@ from typing import Any
 
 import attrs
 import pytest
-from eachloop import EachLoop, Here
+from eachloop import EachLoop, Here, on_each_virtual_loop
 
 from mcpio import Client, ConnectFailed, Context, Limits, Options, Server, TextContent
 from mcpio.app import Accepted, Form
@@ -159,53 +159,51 @@ def _sampled(scope: Any, request: Any) -> CreateMessageResult:
 
 
 @pytest.mark.parametrize("options", [None, STATELESS_ONLY], ids=["sessions", "stateless"])
-def test_every_feature_passes_through(options: Options | None, each_virtual_loop: EachLoop) -> None:
-    async def main(here: Here) -> None:
-        seen: list[Any] = []
-        handling: dict[str, Any] = {
-            "elicitation": lambda scope, request: ElicitResult("accept", {"seats": 2}),
-            "sampling": _sampled,
-            "roots": [Root("file:///srv", "srv")],
-            "on_notification": seen.append,
-        }
-        async with through(here, Kitchens(here, partial(_kitchen, options=options)), **handling) as client:
-            assert client.era is Era.HANDSHAKE
-            assert client.server.info.display_name == "The kitchen"
-            assert client.server.instructions == "Mind the stove."
-            assert [tool.name async for tool in client.tools()][:2] == ["bake", "steps"]
-            assert (await client.call_tool("bake", {"kind": "rye"})).text == "rye of 1"
-            progress: list[Any] = []
-            result = await client.call_tool("steps", on_progress=lambda *said: progress.append(said))
-            assert result.text == "done"
-            assert progress == [(step, 3, "kneading") for step in range(3)]
-            assert [each.data for each in seen if isinstance(each, LoggingMessageNotification)] == ["hot"]
-            assert (await client.call_tool("ask")).text == "2, a tree, ['srv']"
-            assert [each.uri async for each in client.resources()] == ["bench://notes"]
-            assert [each.uri_template async for each in client.resource_templates()] == ["bench://{drawer}"]
-            assert (await client.call_tool("touch")).structured_content == {"result": 0}
-            await client.subscribe_resource("bench://notes")
-            assert (await client.call_tool("touch")).structured_content == {"result": 1}
-            await here.settle()
-            assert [each.uri for each in seen if isinstance(each, ResourceUpdatedNotification)] == ["bench://notes"]
-            await client.unsubscribe_resource("bench://notes")
-            await here.settle()
-            assert (await client.call_tool("touch")).structured_content == {"result": 0}
-            seen.clear()
-            await client.set_log_level("error")
-            await client.call_tool("steps")  # its warning is below the level
-            assert not any(isinstance(each, LoggingMessageNotification) for each in seen)
-            (contents,) = (await client.read_resource("bench://socks")).contents
-            assert contents.uri == "bench://socks"
-            assert [each.name async for each in client.prompts()] == ["greet"]
-            assert (await client.get_prompt("greet", {"who": "you"})).messages[0].content == TextContent("Greet you")
-            client.set_roots([Root("file:///new", "new")])
-            await here.settle()
-            assert (await client.call_tool("ask")).text == "2, a tree, ['new']"
-            with pytest.raises(RequestError, match="no flour") as caught:
-                await client.call_tool("refuse")
-            assert (caught.value.code, caught.value.data) == (-32010, {"left": 0})
-
-    each_virtual_loop.run(main, virtual=True)
+@on_each_virtual_loop
+async def test_every_feature_passes_through(here: Here, options: Options | None) -> None:
+    seen: list[Any] = []
+    handling: dict[str, Any] = {
+        "elicitation": lambda scope, request: ElicitResult("accept", {"seats": 2}),
+        "sampling": _sampled,
+        "roots": [Root("file:///srv", "srv")],
+        "on_notification": seen.append,
+    }
+    async with through(here, Kitchens(here, partial(_kitchen, options=options)), **handling) as client:
+        assert client.era is Era.HANDSHAKE
+        assert client.server.info.display_name == "The kitchen"
+        assert client.server.instructions == "Mind the stove."
+        assert [tool.name async for tool in client.tools()][:2] == ["bake", "steps"]
+        assert (await client.call_tool("bake", {"kind": "rye"})).text == "rye of 1"
+        progress: list[Any] = []
+        result = await client.call_tool("steps", on_progress=lambda *said: progress.append(said))
+        assert result.text == "done"
+        assert progress == [(step, 3, "kneading") for step in range(3)]
+        assert [each.data for each in seen if isinstance(each, LoggingMessageNotification)] == ["hot"]
+        assert (await client.call_tool("ask")).text == "2, a tree, ['srv']"
+        assert [each.uri async for each in client.resources()] == ["bench://notes"]
+        assert [each.uri_template async for each in client.resource_templates()] == ["bench://{drawer}"]
+        assert (await client.call_tool("touch")).structured_content == {"result": 0}
+        await client.subscribe_resource("bench://notes")
+        assert (await client.call_tool("touch")).structured_content == {"result": 1}
+        await here.settle()
+        assert [each.uri for each in seen if isinstance(each, ResourceUpdatedNotification)] == ["bench://notes"]
+        await client.unsubscribe_resource("bench://notes")
+        await here.settle()
+        assert (await client.call_tool("touch")).structured_content == {"result": 0}
+        seen.clear()
+        await client.set_log_level("error")
+        await client.call_tool("steps")  # its warning is below the level
+        assert not any(isinstance(each, LoggingMessageNotification) for each in seen)
+        (contents,) = (await client.read_resource("bench://socks")).contents
+        assert contents.uri == "bench://socks"
+        assert [each.name async for each in client.prompts()] == ["greet"]
+        assert (await client.get_prompt("greet", {"who": "you"})).messages[0].content == TextContent("Greet you")
+        client.set_roots([Root("file:///new", "new")])
+        await here.settle()
+        assert (await client.call_tool("ask")).text == "2, a tree, ['new']"
+        with pytest.raises(RequestError, match="no flour") as caught:
+            await client.call_tool("refuse")
+        assert (caught.value.code, caught.value.data) == (-32010, {"left": 0})
 
 
 def test_capabilities_are_those_of_the_server_found_last() -> None:
@@ -215,81 +213,71 @@ def test_capabilities_are_those_of_the_server_found_last() -> None:
         assert (proxied.capabilities.tools, proxied.capabilities.prompts) == (capabilities.tools, capabilities.prompts)
 
 
-def test_each_session_has_its_own_session_behind_the_proxy(each_virtual_loop: EachLoop) -> None:
-    async def main(here: Here) -> None:
-        kitchens = Kitchens(here)
-        server = here.drivers.proxy(kitchens)
-        async with here.drivers.memory_client(server) as one, here.drivers.memory_client(server) as two:
-            for _ in range(3):
-                await one.call_tool("bake", {"kind": "rye"})
-            texts = {(await client.call_tool("bake", {"kind": "rye"})).text for client in (one, two)}
-            assert len(texts) == 2
-            one.close()
+@on_each_virtual_loop
+async def test_each_session_has_its_own_session_behind_the_proxy(here: Here) -> None:
+    kitchens = Kitchens(here)
+    server = here.drivers.proxy(kitchens)
+    async with here.drivers.memory_client(server) as one, here.drivers.memory_client(server) as two:
+        for _ in range(3):
+            await one.call_tool("bake", {"kind": "rye"})
+        texts = {(await client.call_tool("bake", {"kind": "rye"})).text for client in (one, two)}
+        assert len(texts) == 2
+        one.close()
+        await here.settle()
+        assert [client.connection.closed for client in kitchens.clients].count(False) == 1
+        assert (await two.call_tool("bake", {"kind": "rye"})).text in texts
+
+
+@on_each_virtual_loop
+async def test_cancelled_request_cancelled_behind_too(here: Here) -> None:
+    kitchens = Kitchens(here)
+    async with through(here, kitchens) as client:
+        with here.scope(5):
+            await client.call_tool("wait")
+        await here.settle()
+        assert kitchens.servers[-1].cancelled == ["wait"]  # type: ignore[attr-defined]  # see _kitchen
+
+
+@on_each_virtual_loop
+async def test_server_that_does_not_start_ends_the_serving(here: Here) -> None:
+    kitchens = Kitchens(here)
+    kitchens.fail = True
+    with pytest.raises(ConnectFailed, match="burnt down"):
+        async with through(here, kitchens):
+            pytest.fail("served")
+
+
+@on_each_virtual_loop
+async def test_dead_server_started_again_for_the_next_request(here: Here) -> None:
+    kitchens = Kitchens(here)
+    async with through(here, kitchens) as client:
+        async with here.tasks() as tasks:
+
+            async def doomed() -> None:
+                with pytest.raises(RequestError, match="the server behind this proxy is gone: ") as caught:
+                    await client.call_tool("wait")
+                assert caught.value.code == ErrorCode.INTERNAL_ERROR
+
+            tasks.spawn(doomed())
             await here.settle()
-            assert [client.connection.closed for client in kitchens.clients].count(False) == 1
-            assert (await two.call_tool("bake", {"kind": "rye"})).text in texts
-
-    each_virtual_loop.run(main, virtual=True)
-
-
-def test_cancelled_request_cancelled_behind_too(each_virtual_loop: EachLoop) -> None:
-    async def main(here: Here) -> None:
-        kitchens = Kitchens(here)
-        async with through(here, kitchens) as client:
-            with here.scope(5):
-                await client.call_tool("wait")
-            await here.settle()
-            assert kitchens.servers[-1].cancelled == ["wait"]  # type: ignore[attr-defined]  # see _kitchen
-
-    each_virtual_loop.run(main, virtual=True)
-
-
-def test_server_that_does_not_start_ends_the_serving(each_virtual_loop: EachLoop) -> None:
-    async def main(here: Here) -> None:
-        kitchens = Kitchens(here)
-        kitchens.fail = True
-        with pytest.raises(ConnectFailed, match="burnt down"):
-            async with through(here, kitchens):
-                pytest.fail("served")
-
-    each_virtual_loop.run(main, virtual=True)
-
-
-def test_dead_server_started_again_for_the_next_request(each_virtual_loop: EachLoop) -> None:
-    async def main(here: Here) -> None:
-        kitchens = Kitchens(here)
-        async with through(here, kitchens) as client:
-            async with here.tasks() as tasks:
-
-                async def doomed() -> None:
-                    with pytest.raises(RequestError, match="the server behind this proxy is gone: ") as caught:
-                        await client.call_tool("wait")
-                    assert caught.value.code == ErrorCode.INTERNAL_ERROR
-
-                tasks.spawn(doomed())
-                await here.settle()
-                kitchens.clients[-1].close(0)
-            assert (await client.call_tool("bake", {"kind": "rye"})).text == "rye of 2"
             kitchens.clients[-1].close(0)
-            await here.settle()
-            kitchens.fail = True
-            with pytest.raises(RequestError, match="the server behind this proxy does not start: burnt down"):
-                await client.call_tool("bake", {"kind": "rye"})
-            kitchens.fail = False
-            assert (await client.call_tool("bake", {"kind": "rye"})).text == "rye of 3"
+        assert (await client.call_tool("bake", {"kind": "rye"})).text == "rye of 2"
+        kitchens.clients[-1].close(0)
+        await here.settle()
+        kitchens.fail = True
+        with pytest.raises(RequestError, match="the server behind this proxy does not start: burnt down"):
+            await client.call_tool("bake", {"kind": "rye"})
+        kitchens.fail = False
+        assert (await client.call_tool("bake", {"kind": "rye"})).text == "rye of 3"
 
-    each_virtual_loop.run(main, virtual=True)
 
-
-def test_request_that_cannot_be_passed_on_fails_with_the_reason(each_virtual_loop: EachLoop) -> None:
-    async def main(here: Here) -> None:
-        small = Options(revisions=HANDSHAKE_REVISIONS, limits=Limits(sent_message_bytes=1000))
-        async with through(here, partial(here.drivers.memory_client, _kitchen(), options=small)) as client:
-            with pytest.raises(RequestError, match="cannot be passed on to the server behind this"):
-                await client.call_tool("bake", {"kind": "x" * 2000})
-            assert (await client.call_tool("bake", {"kind": "rye"})).text == "rye of 1"
-
-    each_virtual_loop.run(main, virtual=True)
+@on_each_virtual_loop
+async def test_request_that_cannot_be_passed_on_fails_with_the_reason(here: Here) -> None:
+    small = Options(revisions=HANDSHAKE_REVISIONS, limits=Limits(sent_message_bytes=1000))
+    async with through(here, partial(here.drivers.memory_client, _kitchen(), options=small)) as client:
+        with pytest.raises(RequestError, match="cannot be passed on to the server behind this"):
+            await client.call_tool("bake", {"kind": "x" * 2000})
+        assert (await client.call_tool("bake", {"kind": "rye"})).text == "rye of 1"
 
 
 def test_server_that_asks_for_ever_behind_a_proxy_is_given_up(each_virtual_loop: EachLoop) -> None:
@@ -411,15 +399,13 @@ def test_watch_that_fails_is_reported_and_the_server_stays(
     assert "watch= failed" in caplog.text
 
 
-def test_reload_before_the_first_request_starts_nothing(each_virtual_loop: EachLoop) -> None:
-    async def main(here: Here) -> None:
-        kitchens = Kitchens(here)
-        async with through(here, kitchens, watch=kitchens.watch) as client:
-            await kitchens.reload()
-            assert len(kitchens.servers) == 1  # the one that was asked for its name
-            assert (await client.call_tool("bake", {"kind": "rye"})).text == "rye of 1"
-
-    each_virtual_loop.run(main, virtual=True)
+@on_each_virtual_loop
+async def test_reload_before_the_first_request_starts_nothing(here: Here) -> None:
+    kitchens = Kitchens(here)
+    async with through(here, kitchens, watch=kitchens.watch) as client:
+        await kitchens.reload()
+        assert len(kitchens.servers) == 1  # the one that was asked for its name
+        assert (await client.call_tool("bake", {"kind": "rye"})).text == "rye of 1"
 
 
 def test_features_come_and_go_with_a_replacement(each_virtual_loop: EachLoop) -> None:
@@ -442,33 +428,29 @@ def test_features_come_and_go_with_a_replacement(each_virtual_loop: EachLoop) ->
     each_virtual_loop.run(main, virtual=True)
 
 
-def test_session_that_ends_during_a_reload_leaves_nothing(each_virtual_loop: EachLoop) -> None:
-    async def main(here: Here) -> None:
-        kitchens = Kitchens(here)
-        async with through(here, kitchens, watch=kitchens.watch) as client:
-            await client.call_tool("bake", {"kind": "rye"})
-            kitchens.hang = True
-            kitchens.replace.set()
-            await here.settle()
-        assert all(each.connection.closed for each in kitchens.clients)
-
-    each_virtual_loop.run(main, virtual=True)
+@on_each_virtual_loop
+async def test_session_that_ends_during_a_reload_leaves_nothing(here: Here) -> None:
+    kitchens = Kitchens(here)
+    async with through(here, kitchens, watch=kitchens.watch) as client:
+        await client.call_tool("bake", {"kind": "rye"})
+        kitchens.hang = True
+        kitchens.replace.set()
+        await here.settle()
+    assert all(each.connection.closed for each in kitchens.clients)
 
 
 @pytest.mark.parametrize(
     ("options", "expected"), [(None, REV_2025_11_25), (STATELESS_ONLY, REV_2026_07_28)], ids=["both", "stateless"]
 )
-def test_server_behind_has_sessions_where_it_offers_them(
-    options: Options | None, expected: Revision, each_virtual_loop: EachLoop
+@on_each_virtual_loop
+async def test_server_behind_has_sessions_where_it_offers_them(
+    here: Here, options: Options | None, expected: Revision
 ) -> None:
-    async def main(here: Here) -> None:
-        kitchens = Kitchens(here, partial(_kitchen, options=options))
-        async with through(here, kitchens) as client:
-            await client.call_tool("bake", {"kind": "rye"})
-            assert kitchens.clients[-1].connection.revision == expected
-            assert client.connection.revision == REV_2025_11_25
-
-    each_virtual_loop.run(main, virtual=True)
+    kitchens = Kitchens(here, partial(_kitchen, options=options))
+    async with through(here, kitchens) as client:
+        await client.call_tool("bake", {"kind": "rye"})
+        assert kitchens.clients[-1].connection.revision == expected
+        assert client.connection.revision == REV_2025_11_25
 
 
 @pytest.mark.parametrize("revisions", [REVISIONS, HANDSHAKE_REVISIONS], ids=["both", "handshake"])
@@ -546,21 +528,17 @@ def test_server_that_refuses_both_eras_reported_by_its_first_answer(
     each_virtual_loop.run(main, virtual=True)
 
 
-def test_options_of_the_source_kept(each_virtual_loop: EachLoop) -> None:
-    async def main(here: Here) -> None:
-        options = Options(revisions=(REV_2025_03_26,))
-        kitchen = _kitchen()
-        async with through(here, partial(here.drivers.memory_client, kitchen, options=options)) as client:
-            await client.call_tool("bake", {"kind": "rye"})
-            assert [session.connection.revision for session in kitchen.sessions] == [REV_2025_03_26]
-
-    each_virtual_loop.run(main, virtual=True)
+@on_each_virtual_loop
+async def test_options_of_the_source_kept(here: Here) -> None:
+    options = Options(revisions=(REV_2025_03_26,))
+    kitchen = _kitchen()
+    async with through(here, partial(here.drivers.memory_client, kitchen, options=options)) as client:
+        await client.call_tool("bake", {"kind": "rye"})
+        assert [session.connection.revision for session in kitchen.sessions] == [REV_2025_03_26]
 
 
-def test_client_without_capabilities_declares_none(each_virtual_loop: EachLoop) -> None:
-    async def main(here: Here) -> None:
-        server: Any = here.drivers.proxy(Kitchens(here))
-        session = SimpleNamespace(connection=server.connection())  # before its handshake
-        assert list(server.options_for(session)) == ["on_notification"]
-
-    each_virtual_loop.run(main, virtual=True)
+@on_each_virtual_loop
+async def test_client_without_capabilities_declares_none(here: Here) -> None:
+    server: Any = here.drivers.proxy(Kitchens(here))
+    session = SimpleNamespace(connection=server.connection())  # before its handshake
+    assert list(server.options_for(session)) == ["on_notification"]

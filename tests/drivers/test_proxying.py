@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from eachloop import EachLoop, Here
+from eachloop import EachLoop, Here, on_each_virtual_loop
 
 from mcpio import Client, RequestError, Server
 
@@ -68,56 +68,50 @@ async def which(client: Client) -> str:
 
 
 @pytest.mark.parametrize("method", ["logging/setLevel", "resources/subscribe"])
-def test_replacement_that_stalls_after_its_handshake_is_ended(each_virtual_loop: EachLoop, method: str) -> None:
-    async def main(here: Here) -> None:
-        kitchens = Kitchens(here)
-        server = here.drivers.proxy(kitchens, watch=kitchens.watch)
-        async with here.drivers.memory_client(server) as client:
-            await client.set_log_level("error")
-            await client.subscribe_resource("bench://notes")
-            old = await which(client)
-            kitchens.stalls = method
-            for _ in range(3):
-                await kitchens.replace()
-                await kitchens.stalled.wait()
-                await here.sleep(16)
-                await here.settle()
-                assert [str(each) for each in kitchens.alive] == [old]
-                assert await which(client) == old
-            kitchens.stalls = ""
+@on_each_virtual_loop
+async def test_replacement_that_stalls_after_its_handshake_is_ended(here: Here, method: str) -> None:
+    kitchens = Kitchens(here)
+    server = here.drivers.proxy(kitchens, watch=kitchens.watch)
+    async with here.drivers.memory_client(server) as client:
+        await client.set_log_level("error")
+        await client.subscribe_resource("bench://notes")
+        old = await which(client)
+        kitchens.stalls = method
+        for _ in range(3):
             await kitchens.replace()
-            assert await which(client) != old
-            assert len(kitchens.alive) == 1
+            await kitchens.stalled.wait()
+            await here.sleep(16)
+            await here.settle()
+            assert [str(each) for each in kitchens.alive] == [old]
+            assert await which(client) == old
+        kitchens.stalls = ""
+        await kitchens.replace()
+        assert await which(client) != old
+        assert len(kitchens.alive) == 1
 
-    each_virtual_loop.run(main, virtual=True)
 
+@on_each_virtual_loop
+async def test_calls_while_a_server_hangs_fail_together_once_it_has_not_started_in_time(here: Here) -> None:
+    kitchens = Kitchens(here)
+    server = here.drivers.proxy(kitchens, watch=kitchens.watch)
+    async with here.drivers.memory_client(server) as client, here.tasks() as tasks:
+        kitchens.hangs = True
+        failed: list[tuple[float, str]] = []
 
-def test_calls_while_a_server_hangs_fail_together_once_it_has_not_started_in_time(
-    each_virtual_loop: EachLoop,
-) -> None:
-    async def main(here: Here) -> None:
-        kitchens = Kitchens(here)
-        server = here.drivers.proxy(kitchens, watch=kitchens.watch)
-        async with here.drivers.memory_client(server) as client, here.tasks() as tasks:
-            kitchens.hangs = True
-            failed: list[tuple[float, str]] = []
+        async def call() -> None:
+            with pytest.raises(RequestError) as refused:
+                await which(client)
+            failed.append((here.now() - began, refused.value.message))
 
-            async def call() -> None:
-                with pytest.raises(RequestError) as refused:
-                    await which(client)
-                failed.append((here.now() - began, refused.value.message))
-
-            began = here.now()
+        began = here.now()
+        tasks.spawn(call())
+        await here.sleep(5)
+        for _ in range(3):
             tasks.spawn(call())
-            await here.sleep(5)
-            for _ in range(3):
-                tasks.spawn(call())
-            await here.sleep(20)
-            assert failed == [(15.0, "the server behind this proxy does not start: no answer within 15 s")] * 4
-            kitchens.hangs = False
-            assert await which(client) == str(len(kitchens.clients) - 1)
-
-    each_virtual_loop.run(main, virtual=True)
+        await here.sleep(20)
+        assert failed == [(15.0, "the server behind this proxy does not start: no answer within 15 s")] * 4
+        kitchens.hangs = False
+        assert await which(client) == str(len(kitchens.clients) - 1)
 
 
 @pytest.mark.parametrize("has_old", [False, True])
@@ -155,20 +149,18 @@ def test_change_while_a_server_hangs_starts_it_again_at_once(
 
 
 @pytest.mark.parametrize("method", ["logging/setLevel", "resources/subscribe"])
-def test_cancelled_request_ends_the_server_that_it_opened(each_virtual_loop: EachLoop, method: str) -> None:
-    async def main(here: Here) -> None:
-        kitchens = Kitchens(here)
-        async with here.drivers.memory_client(here.drivers.proxy(kitchens)) as client:
-            await client.set_log_level("error")
-            await client.subscribe_resource("bench://notes")
-            await kitchens.clients[-1].aclose()
-            kitchens.stalls = method
-            with here.scope(5):
-                await which(client)
-            await here.settle()
-            assert kitchens.alive == []
-            kitchens.stalls = ""
+@on_each_virtual_loop
+async def test_cancelled_request_ends_the_server_that_it_opened(here: Here, method: str) -> None:
+    kitchens = Kitchens(here)
+    async with here.drivers.memory_client(here.drivers.proxy(kitchens)) as client:
+        await client.set_log_level("error")
+        await client.subscribe_resource("bench://notes")
+        await kitchens.clients[-1].aclose()
+        kitchens.stalls = method
+        with here.scope(5):
             await which(client)
-            assert len(kitchens.alive) == 1
-
-    each_virtual_loop.run(main, virtual=True)
+        await here.settle()
+        assert kitchens.alive == []
+        kitchens.stalls = ""
+        await which(client)
+        assert len(kitchens.alive) == 1

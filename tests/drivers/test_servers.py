@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 import pytest
-from eachloop import EachLoop, Here
+from eachloop import EachLoop, Here, on_each_virtual_loop
 
 from mcpio import Client, ConnectFailed, Server, TextContent
 from mcpio.app import ServersConfig
@@ -59,48 +59,42 @@ class _Source:
         raise AssertionError
 
 
-def test_tools_of_all_servers_called_by_public_names(each_virtual_loop: EachLoop) -> None:
-    async def main(here: Here) -> None:
-        config = {
-            "a": partial(here.drivers.memory_client, _server("A", "read", "same")),
-            "b c": partial(here.drivers.memory_client, _server("B", "same")),
-        }
-        async with here.drivers.open_servers(config) as servers:
-            tools = await servers.tools()
-            assert [(tool.name, tool.server, tool.item.name) for tool in tools] == [
-                ("a__read", "a", "read"),
-                ("a__same", "a", "same"),
-                ("b-c__same", "b c", "same"),
-            ]
-            assert (await servers.call_tool("b-c__same")).text == "same of B"
-            assert (await servers.call_tool("a__same")).text == "same of A"
-            prompts = await servers.prompts()
-            assert [prompt.name for prompt in prompts] == ["a__greet", "b-c__greet"]
-            (message,) = (await servers.get_prompt("b-c__greet", {"who": "you"})).messages
-            assert message.content == TextContent("B greets you")
-            resources = await servers.resources()
-            assert [(each.server, each.item.uri) for each in resources] == [("a", "note://A"), ("b c", "note://B")]
-            assert list(servers) == ["a", "b c"]
-            assert len(servers) == 2
-            for unknown in ("a__none", "c__same"):
-                with pytest.raises(LookupError, match=unknown):
-                    await servers.call_tool(unknown)
-            with pytest.raises(KeyError):
-                servers["c"]
-            with pytest.raises(TypeError, match="time"):
-                await servers.tools(time=1)
-
-    each_virtual_loop.run(main, virtual=True)
+@on_each_virtual_loop
+async def test_tools_of_all_servers_called_by_public_names(here: Here) -> None:
+    config = {
+        "a": partial(here.drivers.memory_client, _server("A", "read", "same")),
+        "b c": partial(here.drivers.memory_client, _server("B", "same")),
+    }
+    async with here.drivers.open_servers(config) as servers:
+        tools = await servers.tools()
+        assert [(tool.name, tool.server, tool.item.name) for tool in tools] == [
+            ("a__read", "a", "read"),
+            ("a__same", "a", "same"),
+            ("b-c__same", "b c", "same"),
+        ]
+        assert (await servers.call_tool("b-c__same")).text == "same of B"
+        assert (await servers.call_tool("a__same")).text == "same of A"
+        prompts = await servers.prompts()
+        assert [prompt.name for prompt in prompts] == ["a__greet", "b-c__greet"]
+        (message,) = (await servers.get_prompt("b-c__greet", {"who": "you"})).messages
+        assert message.content == TextContent("B greets you")
+        resources = await servers.resources()
+        assert [(each.server, each.item.uri) for each in resources] == [("a", "note://A"), ("b c", "note://B")]
+        assert list(servers) == ["a", "b c"]
+        assert len(servers) == 2
+        for unknown in ("a__none", "c__same"):
+            with pytest.raises(LookupError, match=unknown):
+                await servers.call_tool(unknown)
+        with pytest.raises(KeyError):
+            servers["c"]
+        with pytest.raises(TypeError, match="time"):
+            await servers.tools(time=1)
 
 
-def test_tool_called_before_it_was_listed(each_virtual_loop: EachLoop) -> None:
-    async def main(here: Here) -> None:
-        async with here.drivers.open_servers(
-            {"a": partial(here.drivers.memory_client, _server("A", "read"))}
-        ) as servers:
-            assert (await servers.call_tool("a__read")).text == "read of A"
-
-    each_virtual_loop.run(main, virtual=True)
+@on_each_virtual_loop
+async def test_tool_called_before_it_was_listed(here: Here) -> None:
+    async with here.drivers.open_servers({"a": partial(here.drivers.memory_client, _server("A", "read"))}) as servers:
+        assert (await servers.call_tool("a__read")).text == "read of A"
 
 
 def test_result_is_returned_as_the_type_asked_for(each_virtual_loop: EachLoop) -> None:
@@ -169,43 +163,39 @@ def test_failures_of_some_servers_leave_the_others_alone(
     assert caplog.records == []
 
 
-def test_failure_at_the_start_raised_on_request(each_virtual_loop: EachLoop) -> None:
-    async def main(here: Here) -> None:
-        config: dict[str, Any] = {
-            "good": partial(here.drivers.memory_client, _server("G")),
-            "failing": _Source(here, ConnectFailed("out of order")),
-            "hanging": _Source(here),
-        }
-        with pytest.raises(ConnectFailed, match="the server 'failing' is not ready: out of order"):
-            async with here.drivers.open_servers(config, on_failure="raise"):
-                pytest.fail("the block began")
-        assert here.now() < 1
-        async with here.drivers.open_servers({"good": config["good"]}, on_failure="raise") as servers:
-            assert servers.state("good") == "ready"
-        ignore: Any = "ignore"
-        with pytest.raises(ValueError, match="on_failure must be 'keep' or 'raise', not 'ignore'"):
-            async with here.drivers.open_servers({}, on_failure=ignore):
-                pytest.fail("the block began")
-
-    each_virtual_loop.run(main, virtual=True)
+@on_each_virtual_loop
+async def test_failure_at_the_start_raised_on_request(here: Here) -> None:
+    config: dict[str, Any] = {
+        "good": partial(here.drivers.memory_client, _server("G")),
+        "failing": _Source(here, ConnectFailed("out of order")),
+        "hanging": _Source(here),
+    }
+    with pytest.raises(ConnectFailed, match="the server 'failing' is not ready: out of order"):
+        async with here.drivers.open_servers(config, on_failure="raise"):
+            pytest.fail("the block began")
+    assert here.now() < 1
+    async with here.drivers.open_servers({"good": config["good"]}, on_failure="raise") as servers:
+        assert servers.state("good") == "ready"
+    ignore: Any = "ignore"
+    with pytest.raises(ValueError, match="on_failure must be 'keep' or 'raise', not 'ignore'"):
+        async with here.drivers.open_servers({}, on_failure=ignore):
+            pytest.fail("the block began")
 
 
-def test_late_server_joins_late(each_virtual_loop: EachLoop) -> None:
-    async def main(here: Here) -> None:
-        @asynccontextmanager
-        async def late(**options: Any) -> AsyncIterator[Client]:
-            await here.sleep(60)
-            async with here.drivers.memory_client(_server("L", "work"), **options) as client:
-                yield client
+@on_each_virtual_loop
+async def test_late_server_joins_late(here: Here) -> None:
+    @asynccontextmanager
+    async def late(**options: Any) -> AsyncIterator[Client]:
+        await here.sleep(60)
+        async with here.drivers.memory_client(_server("L", "work"), **options) as client:
+            yield client
 
-        async with here.drivers.open_servers({"late": late}) as servers:
-            assert await servers.tools() == []
-            client = await servers.ready("late")
-            assert client is servers["late"]
-            assert [tool.name for tool in await servers.tools()] == ["late__work"]
-            assert here.now() >= 60
-
-    each_virtual_loop.run(main, virtual=True)
+    async with here.drivers.open_servers({"late": late}) as servers:
+        assert await servers.tools() == []
+        client = await servers.ready("late")
+        assert client is servers["late"]
+        assert [tool.name for tool in await servers.tools()] == ["late__work"]
+        assert here.now() >= 60
 
 
 class _Dying:
@@ -227,93 +217,87 @@ class _Dying:
             yield client
 
 
-def test_lost_server_restarted_by_the_policy(each_virtual_loop: EachLoop) -> None:
-    async def main(here: Here) -> None:
-        dying, changes = _Dying(here, 2), list[str]()
-        config: dict[str, Any] = {"dying": dying, "good": partial(here.drivers.memory_client, _server("G", "work"))}
-        policy = Backoff(tries=2, base=1.0)
-        async with here.drivers.open_servers(
-            config, restart=policy, on_change=lambda _, what: changes.append(what)
-        ) as servers:
-            dying.clients[0].close()
-            await here.settle()
-            assert servers.state("dying") == "restarting"
-            assert isinstance(servers.error("dying"), ConnectionLost)
-            assert (await servers.call_tool("good__work")).text == "work of G"
-            assert await servers.ready("dying") is dying.clients[1]
-            assert servers.error("dying") is None
-            dying.clients[1].close()
-            await here.settle()
-            with pytest.raises(ConnectFailed, match="worn out"):
-                await servers.ready("dying")
-            assert servers.state("dying") == "failed"
-            assert changes.count("restarting") >= 2
-            assert (await servers.call_tool("good__work")).text == "work of G"
-
-    each_virtual_loop.run(main, virtual=True)
+@on_each_virtual_loop
+async def test_lost_server_restarted_by_the_policy(here: Here) -> None:
+    dying, changes = _Dying(here, 2), list[str]()
+    config: dict[str, Any] = {"dying": dying, "good": partial(here.drivers.memory_client, _server("G", "work"))}
+    policy = Backoff(tries=2, base=1.0)
+    async with here.drivers.open_servers(
+        config, restart=policy, on_change=lambda _, what: changes.append(what)
+    ) as servers:
+        dying.clients[0].close()
+        await here.settle()
+        assert servers.state("dying") == "restarting"
+        assert isinstance(servers.error("dying"), ConnectionLost)
+        assert (await servers.call_tool("good__work")).text == "work of G"
+        assert await servers.ready("dying") is dying.clients[1]
+        assert servers.error("dying") is None
+        dying.clients[1].close()
+        await here.settle()
+        with pytest.raises(ConnectFailed, match="worn out"):
+            await servers.ready("dying")
+        assert servers.state("dying") == "failed"
+        assert changes.count("restarting") >= 2
+        assert (await servers.call_tool("good__work")).text == "work of G"
 
 
-def test_lost_server_is_not_ready_while_its_client_still_closes(each_virtual_loop: EachLoop) -> None:
-    async def main(here: Here) -> None:
+@on_each_virtual_loop
+async def test_lost_server_is_not_ready_while_its_client_still_closes(here: Here) -> None:
+    changes: list[str] = []
+
+    @asynccontextmanager
+    async def slow_to_leave(**options: Any) -> AsyncIterator[Client]:
+        async with here.drivers.memory_client(_server("A", "read"), **options) as client:
+            yield client
+        await here.settle()
+
+    async with here.drivers.open_servers(
+        {"a": slow_to_leave},
+        restart=Backoff(tries=2, base=0.01),
+        on_change=lambda _, change: changes.append(change),
+    ) as servers:
+        first = servers["a"]
+        assert (await servers.call_tool("a__read")).text == "read of A"
+        first.connection.abort()
+        first.driver.wake()
+        # Before any task has run.
+        assert servers.state("a") == "restarting"
+        assert isinstance(servers.error("a"), ConnectionLost)
+        with pytest.raises(ConnectFailed, match="'a' is not ready: the connection is closed"):
+            servers["a"]
+        with pytest.raises(ConnectFailed, match="'a' is not ready"):
+            await servers.call_tool("a__read")
+        with pytest.raises(ConnectFailed, match="'a' is not ready"):
+            await servers.get_prompt("a__greet", {"who": "you"})
+        assert await servers.tools() == []
+        second = await servers.ready("a")
+        assert second is not first
+        assert (await servers.call_tool("a__read")).text == "read of A"
+        assert servers.error("a") is None
+        assert changes == ["ready", "restarting", "ready"]
+
+
+@on_each_virtual_loop
+async def test_state_tells_a_loss_before_the_client_has_closed(here: Here) -> None:
+    @asynccontextmanager
+    async def never_leaves(**options: Any) -> AsyncIterator[Client]:
+        async with here.drivers.memory_client(_server("A", "read"), **options) as client:
+            yield client
+        await here.forever()
+
+    for restart, state in ((Backoff(tries=2, base=0.01), "restarting"), (None, "failed")):
         changes: list[str] = []
 
-        @asynccontextmanager
-        async def slow_to_leave(**options: Any) -> AsyncIterator[Client]:
-            async with here.drivers.memory_client(_server("A", "read"), **options) as client:
-                yield client
+        def note(_: str, change: str, changes: list[str] = changes) -> None:
+            changes.append(change)
+
+        async with here.drivers.open_servers({"a": never_leaves}, restart=restart, on_change=note) as servers:
+            client = servers["a"]
+            client.connection.abort()
+            client.driver.wake()
+            assert servers.state("a") == state
             await here.settle()
-
-        async with here.drivers.open_servers(
-            {"a": slow_to_leave},
-            restart=Backoff(tries=2, base=0.01),
-            on_change=lambda _, change: changes.append(change),
-        ) as servers:
-            first = servers["a"]
-            assert (await servers.call_tool("a__read")).text == "read of A"
-            first.connection.abort()
-            first.driver.wake()
-            # Before any task has run.
-            assert servers.state("a") == "restarting"
-            assert isinstance(servers.error("a"), ConnectionLost)
-            with pytest.raises(ConnectFailed, match="'a' is not ready: the connection is closed"):
-                servers["a"]
-            with pytest.raises(ConnectFailed, match="'a' is not ready"):
-                await servers.call_tool("a__read")
-            with pytest.raises(ConnectFailed, match="'a' is not ready"):
-                await servers.get_prompt("a__greet", {"who": "you"})
-            assert await servers.tools() == []
-            second = await servers.ready("a")
-            assert second is not first
-            assert (await servers.call_tool("a__read")).text == "read of A"
-            assert servers.error("a") is None
-            assert changes == ["ready", "restarting", "ready"]
-
-    each_virtual_loop.run(main, virtual=True)
-
-
-def test_state_tells_a_loss_before_the_client_has_closed(each_virtual_loop: EachLoop) -> None:
-    async def main(here: Here) -> None:
-        @asynccontextmanager
-        async def never_leaves(**options: Any) -> AsyncIterator[Client]:
-            async with here.drivers.memory_client(_server("A", "read"), **options) as client:
-                yield client
-            await here.forever()
-
-        for restart, state in ((Backoff(tries=2, base=0.01), "restarting"), (None, "failed")):
-            changes: list[str] = []
-
-            def note(_: str, change: str, changes: list[str] = changes) -> None:
-                changes.append(change)
-
-            async with here.drivers.open_servers({"a": never_leaves}, restart=restart, on_change=note) as servers:
-                client = servers["a"]
-                client.connection.abort()
-                client.driver.wake()
-                assert servers.state("a") == state
-                await here.settle()
-                assert changes == ["ready", state]
-
-    each_virtual_loop.run(main, virtual=True)
+            assert changes == ["ready", state]
 
 
 def test_failed_restart_is_tried_again(each_virtual_loop: EachLoop) -> None:
@@ -346,41 +330,37 @@ def test_failed_restart_is_tried_again(each_virtual_loop: EachLoop) -> None:
     assert changes == ["ready", "restarting", "restarting", "ready"]
 
 
-def test_end_of_the_block_closes_all_servers_and_is_told_to_those_that_wait(each_virtual_loop: EachLoop) -> None:
-    async def main(here: Here) -> None:
-        dying = _Dying(here, 2)
-        outcomes: list[str] = []
-        config: dict[str, Any] = {"dying": dying, "good": partial(here.drivers.memory_client, _server("G"))}
+@on_each_virtual_loop
+async def test_end_of_the_block_closes_all_servers_and_is_told_to_those_that_wait(here: Here) -> None:
+    dying = _Dying(here, 2)
+    outcomes: list[str] = []
+    config: dict[str, Any] = {"dying": dying, "good": partial(here.drivers.memory_client, _server("G"))}
 
-        async def wait(servers: Any) -> None:
-            try:
-                await servers.ready("dying")
-            except ConnectFailed as error:
-                outcomes.append(str(error))
+    async def wait(servers: Any) -> None:
+        try:
+            await servers.ready("dying")
+        except ConnectFailed as error:
+            outcomes.append(str(error))
 
-        async with here.tasks() as tasks:
-            async with here.drivers.open_servers(config, restart=Backoff(base=1e6, cap=1e6)) as servers:
-                dying.clients[0].close()
-                await here.settle()
-                tasks.spawn(wait(servers))
-                await here.checkpoint()
-            assert [servers.state(name) for name in servers] == ["closed", "closed"]
-        assert outcomes == ["the server 'dying' is not ready: closed"]
-
-    each_virtual_loop.run(main, virtual=True)
-
-
-def test_lost_server_without_a_policy_has_failed(each_virtual_loop: EachLoop) -> None:
-    async def main(here: Here) -> None:
-        dying = _Dying(here, 1)
-        async with here.drivers.open_servers({"dying": dying}) as servers:
+    async with here.tasks() as tasks:
+        async with here.drivers.open_servers(config, restart=Backoff(base=1e6, cap=1e6)) as servers:
             dying.clients[0].close()
             await here.settle()
-            assert servers.state("dying") == "failed"
-            with pytest.raises(ConnectFailed, match="the connection is closed"):
-                servers["dying"]
+            tasks.spawn(wait(servers))
+            await here.checkpoint()
+        assert [servers.state(name) for name in servers] == ["closed", "closed"]
+    assert outcomes == ["the server 'dying' is not ready: closed"]
 
-    each_virtual_loop.run(main, virtual=True)
+
+@on_each_virtual_loop
+async def test_lost_server_without_a_policy_has_failed(here: Here) -> None:
+    dying = _Dying(here, 1)
+    async with here.drivers.open_servers({"dying": dying}) as servers:
+        dying.clients[0].close()
+        await here.settle()
+        assert servers.state("dying") == "failed"
+        with pytest.raises(ConnectFailed, match="the connection is closed"):
+            servers["dying"]
 
 
 def test_changed_lists_reported_with_their_server(
@@ -430,21 +410,19 @@ def test_failing_list_affects_no_other(each_virtual_loop: EachLoop, caplog: pyte
     assert "the server 'bad' does not list what it offers" in caplog.text
 
 
-def test_server_lost_while_lists_are_asked_for_is_no_error(each_virtual_loop: EachLoop) -> None:
-    async def main(here: Here) -> None:
-        config = {name: partial(here.drivers.memory_client, _server(name, "read")) for name in ("a", "b")}
-        async with here.drivers.open_servers(config) as servers:
-            first: Any = servers["a"]
-            listed = first.tools
+@on_each_virtual_loop
+async def test_server_lost_while_lists_are_asked_for_is_no_error(here: Here) -> None:
+    config = {name: partial(here.drivers.memory_client, _server(name, "read")) for name in ("a", "b")}
+    async with here.drivers.open_servers(config) as servers:
+        first: Any = servers["a"]
+        listed = first.tools
 
-            def tools(**call: Any) -> Any:
-                servers._become("b", "failed")
-                return listed(**call)
+        def tools(**call: Any) -> Any:
+            servers._become("b", "failed")
+            return listed(**call)
 
-            first.tools = tools
-            assert "a" in {tool.server for tool in await servers.tools()}
-
-    each_virtual_loop.run(main, virtual=True)
+        first.tools = tools
+        assert "a" in {tool.server for tool in await servers.tools()}
 
 
 @asynccontextmanager
@@ -454,11 +432,9 @@ async def _with_middleware(here: Here, server: Server, layer: Any, **options: An
         yield client
 
 
-def test_body_error_propagates_unwrapped(each_virtual_loop: EachLoop) -> None:
-    async def main(here: Here) -> None:
-        config: dict[str, Any] = {"good": partial(here.drivers.memory_client, _server("G")), "hanging": _Source(here)}
-        with pytest.raises(ZeroDivisionError):
-            async with here.drivers.open_servers(config, start_timeout=0.1):
-                raise ZeroDivisionError
-
-    each_virtual_loop.run(main, virtual=True)
+@on_each_virtual_loop
+async def test_body_error_propagates_unwrapped(here: Here) -> None:
+    config: dict[str, Any] = {"good": partial(here.drivers.memory_client, _server("G")), "hanging": _Source(here)}
+    with pytest.raises(ZeroDivisionError):
+        async with here.drivers.open_servers(config, start_timeout=0.1):
+            raise ZeroDivisionError

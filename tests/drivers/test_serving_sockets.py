@@ -17,7 +17,7 @@ import pytest
 import trio
 from carriers import added
 from certificates import serving_as, trusting
-from eachloop import EachLoop, Here
+from eachloop import EachLoop, Here, on_each_loop, on_each_virtual_loop
 from lifespans import Scope
 
 from mcpio import Client, CloseReason, ConnectFailed, ConnectionLost, Context, Server
@@ -150,17 +150,15 @@ def test_beyond_the_limit_clients_wait_until_there_is_room(kind: str, tmp_path: 
 
 
 @KINDS
-def test_clients_beyond_the_limit_of_an_address_are_rejected(kind: str, tmp_path: Path, each_loop: EachLoop) -> None:
-    async def main(here: Here) -> None:
-        async with serving(here, make_server(), kind, tmp_path, max_per_address=1) as opened, opened() as first:
-            if kind == "unix":  # without an address
-                async with opened() as second:
-                    assert await added(second, 1, 1) == 2
-            else:
-                await refused(opened())
-            assert await added(first, 1, 2) == 3
-
-    each_loop.run(main)
+@on_each_loop
+async def test_clients_beyond_the_limit_of_an_address_are_rejected(here: Here, kind: str, tmp_path: Path) -> None:
+    async with serving(here, make_server(), kind, tmp_path, max_per_address=1) as opened, opened() as first:
+        if kind == "unix":  # without an address
+            async with opened() as second:
+                assert await added(second, 1, 1) == 2
+        else:
+            await refused(opened())
+        assert await added(first, 1, 2) == 3
 
 
 @KINDS
@@ -295,15 +293,13 @@ def test_silent_client_is_disconnected(option: str, tmp_path: Path, each_loop: E
 
 @pytest.mark.long
 @KINDS
-def test_idle_connection_is_closed_unless_a_request_runs(kind: str, tmp_path: Path, each_loop: EachLoop) -> None:
-    async def main(here: Here) -> None:
-        async with serving(here, make_server(), kind, tmp_path, idle_timeout=0.2) as opened, opened() as client:
-            assert (await client.call_tool("wait", {"seconds": 0.5})).text == "waited"
-            await client.driver.wait_closed()
-            assert client.ended is not None
-            assert client.ended.reason is CloseReason.END_OF_FILE
-
-    each_loop.run(main)
+@on_each_loop
+async def test_idle_connection_is_closed_unless_a_request_runs(here: Here, kind: str, tmp_path: Path) -> None:
+    async with serving(here, make_server(), kind, tmp_path, idle_timeout=0.2) as opened, opened() as client:
+        assert (await client.call_tool("wait", {"seconds": 0.5})).text == "waited"
+        await client.driver.wait_closed()
+        assert client.ended is not None
+        assert client.ended.reason is CloseReason.END_OF_FILE
 
 
 @KINDS
@@ -337,114 +333,102 @@ def test_requests_of_a_half_closed_client_are_answered_within_end_timeout(
 
 
 @KINDS
-def test_shutdown_answers_running_requests_within_the_grace(kind: str, tmp_path: Path, each_loop: EachLoop) -> None:
-    async def main(here: Here) -> None:
-        outcomes: list[str] = []
-        clients: list[Client] = []
-        connected, run = here.event(), [here.event(), here.event()]
+@on_each_loop
+async def test_shutdown_answers_running_requests_within_the_grace(here: Here, kind: str, tmp_path: Path) -> None:
+    outcomes: list[str] = []
+    clients: list[Client] = []
+    connected, run = here.event(), [here.event(), here.event()]
 
-        async def hold(opened: Any) -> None:
-            async with opened() as client:
-                clients.append(client)
-                connected.set()
-                await client.driver.wait_closed()
+    async def hold(opened: Any) -> None:
+        async with opened() as client:
+            clients.append(client)
+            connected.set()
+            await client.driver.wait_closed()
 
-        async def ask(seconds: float, runs: Any) -> None:
-            try:
-                call = clients[0].call_tool("wait", {"seconds": seconds}, on_progress=lambda *_: runs.set())
-                outcomes.append((await call).text)
-            except ConnectionLost:
-                outcomes.append("lost")
+    async def ask(seconds: float, runs: Any) -> None:
+        try:
+            call = clients[0].call_tool("wait", {"seconds": seconds}, on_progress=lambda *_: runs.set())
+            outcomes.append((await call).text)
+        except ConnectionLost:
+            outcomes.append("lost")
 
-        async with here.tasks() as tasks, serving(here, make_server(), kind, tmp_path, grace=0.5) as opened:
-            tasks.spawn(hold(opened))
-            await connected.wait()
-            for seconds, runs in zip((0.1, 60), run, strict=True):
-                tasks.spawn(ask(seconds, runs))
-                await runs.wait()
-        assert outcomes == ["waited", "lost"]
-
-    each_loop.run(main)
+    async with here.tasks() as tasks, serving(here, make_server(), kind, tmp_path, grace=0.5) as opened:
+        tasks.spawn(hold(opened))
+        await connected.wait()
+        for seconds, runs in zip((0.1, 60), run, strict=True):
+            tasks.spawn(ask(seconds, runs))
+            await runs.wait()
+    assert outcomes == ["waited", "lost"]
 
 
 # Addresses, listeners and files
 
 
-def test_server_reports_its_address_and_an_address_in_use_is_named(each_loop: EachLoop) -> None:
-    async def main(here: Here) -> None:
-        async with here.listening("tcp", make_server()) as (listening, _):
-            assert (listening.host, listening.port > 0) == ("127.0.0.1", True)
-            with pytest.raises(OSError, match=r"in use|unable to bind") as caught:
-                await here.drivers.serve_tcp(make_server(), listening.port)
-            assert caught.value.errno in (errno.EADDRINUSE, None)
-            assert f"127.0.0.1 port {listening.port}" in str(caught.value)
-
-    each_loop.run(main)
+@on_each_loop
+async def test_server_reports_its_address_and_an_address_in_use_is_named(here: Here) -> None:
+    async with here.listening("tcp", make_server()) as (listening, _):
+        assert (listening.host, listening.port > 0) == ("127.0.0.1", True)
+        with pytest.raises(OSError, match=r"in use|unable to bind") as caught:
+            await here.drivers.serve_tcp(make_server(), listening.port)
+        assert caught.value.errno in (errno.EADDRINUSE, None)
+        assert f"127.0.0.1 port {listening.port}" in str(caught.value)
 
 
-def test_given_listeners_are_served_and_closed(tmp_path: Path, each_loop: EachLoop) -> None:
-    async def main(here: Here) -> None:
-        sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(2)]  # they block, as sockets do
-        ports = [each.getsockname()[1] for each in sockets]
-        async with here.listening("tcp", make_server(), listeners=given_to(here, sockets)) as (listening, _):
-            assert listening.port == ports[0]
-            for port in ports:
-                async with here.drivers.open_tcp("127.0.0.1", port) as client:
-                    assert await added(client, 1, 1) == 2
-        assert [each.fileno() for each in sockets] == [-1, -1]
-
-    each_loop.run(main)
+@on_each_loop
+async def test_given_listeners_are_served_and_closed(here: Here, tmp_path: Path) -> None:
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(2)]  # they block, as sockets do
+    ports = [each.getsockname()[1] for each in sockets]
+    async with here.listening("tcp", make_server(), listeners=given_to(here, sockets)) as (listening, _):
+        assert listening.port == ports[0]
+        for port in ports:
+            async with here.drivers.open_tcp("127.0.0.1", port) as client:
+                assert await added(client, 1, 1) == 2
+    assert [each.fileno() for each in sockets] == [-1, -1]
 
 
-def test_every_listener_accepts_again_after_the_server_was_full(each_loop: EachLoop) -> None:
-    async def main(here: Here) -> None:
-        listeners = [socket.create_server(("127.0.0.1", 0)) for _ in range(2)]
-        ports = [listener.getsockname()[1] for listener in listeners]
-        async with here.tasks() as tasks:
-            given = given_to(here, listeners)
-            serving = tasks.spawn(here.drivers.serve_tcp(make_server(), listeners=given, max_connections=1))
-            # One is served; then each listener has one that waits.
-            waiting = [socket.create_connection(("127.0.0.1", port)) for port in (ports[0], *ports)]
-            await here.sleep(0.2)
-            for client in waiting:
-                client.close()
-            for port in ports:
-                async with here.drivers.open_tcp("127.0.0.1", port) as client:
-                    assert await added(client, 1, 1) == 2
-            serving.cancel()
-
-    each_loop.run(main)
+@on_each_loop
+async def test_every_listener_accepts_again_after_the_server_was_full(here: Here) -> None:
+    listeners = [socket.create_server(("127.0.0.1", 0)) for _ in range(2)]
+    ports = [listener.getsockname()[1] for listener in listeners]
+    async with here.tasks() as tasks:
+        given = given_to(here, listeners)
+        serving = tasks.spawn(here.drivers.serve_tcp(make_server(), listeners=given, max_connections=1))
+        # One is served; then each listener has one that waits.
+        waiting = [socket.create_connection(("127.0.0.1", port)) for port in (ports[0], *ports)]
+        await here.sleep(0.2)
+        for client in waiting:
+            client.close()
+        for port in ports:
+            async with here.drivers.open_tcp("127.0.0.1", port) as client:
+                assert await added(client, 1, 1) == 2
+        serving.cancel()
 
 
 SERVES = pytest.mark.parametrize("serve", ["serve_tcp", "serve_http", "serve_websocket"])
 
 
 @SERVES
-def test_listeners_that_are_none_raise(serve: str, each_loop: EachLoop) -> None:
-    async def main(here: Here) -> None:
-        serves = getattr(here.drivers, serve)
-        with pytest.raises(ValueError, match="listeners must be at least one that listens"):
-            await serves(Server("s"), listeners=[])
-        with socket.create_server(("127.0.0.1", 0)) as plain:
-            wrong: Any = 3
-            advice = "listeners must be socket, not 3"
-            if here.is_trio:
-                wrong, advice = plain, r"not <socket.socket .*from_stdlib_socket\(sock\)\) makes one"
-            with pytest.raises(TypeError, match=advice):
-                await serves(Server("s"), listeners=[wrong])
-
-    each_loop.run(main)
+@on_each_loop
+async def test_listeners_that_are_none_raise(here: Here, serve: str) -> None:
+    serves = getattr(here.drivers, serve)
+    with pytest.raises(ValueError, match="listeners must be at least one that listens"):
+        await serves(Server("s"), listeners=[])
+    with socket.create_server(("127.0.0.1", 0)) as plain:
+        wrong: Any = 3
+        advice = "listeners must be socket, not 3"
+        if here.is_trio:
+            wrong, advice = plain, r"not <socket.socket .*from_stdlib_socket\(sock\)\) makes one"
+        with pytest.raises(TypeError, match=advice):
+            await serves(Server("s"), listeners=[wrong])
 
 
 @SERVES
 @pytest.mark.parametrize("handles_signals", [False, True])
 @pytest.mark.parametrize("grace", ["1", -1, True])
-def test_grace_that_is_no_time_raises(serve: str, handles_signals: bool, grace: Any, each_loop: EachLoop) -> None:
-    async def main(here: Here) -> None:
-        with pytest.raises(ValueError, match="grace must be a number of seconds"):
-            await getattr(here.drivers, serve)(Server("s"), port=0, grace=grace, handle_signals=handles_signals)
-
-    each_loop.run(main)
+@on_each_loop
+async def test_grace_that_is_no_time_raises(here: Here, serve: str, handles_signals: bool, grace: Any) -> None:
+    with pytest.raises(ValueError, match="grace must be a number of seconds"):
+        await getattr(here.drivers, serve)(Server("s"), port=0, grace=grace, handle_signals=handles_signals)
 
 
 @pytest.mark.parametrize(
@@ -459,37 +443,33 @@ def test_grace_that_is_no_time_raises(serve: str, handles_signals: bool, grace: 
         ({"idle_timeout": "soon"}, ValueError),
     ],
 )
-def test_invalid_options_raise_and_close_the_listeners(
-    wrong: dict[str, Any], error: type[Exception], each_loop: EachLoop
+@on_each_loop
+async def test_invalid_options_raise_and_close_the_listeners(
+    here: Here, wrong: dict[str, Any], error: type[Exception]
 ) -> None:
-    async def main(here: Here) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            port = free.getsockname()[1]
-        with pytest.raises(error):
-            await here.drivers.serve_tcp(make_server(), port, **wrong)
-        # With no listener left behind, which would be a warning too.
-        with pytest.raises(OSError, match=r"refused|failed"):
-            await here.loop.open_stream("127.0.0.1", port, None)
-
-    each_loop.run(main)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    with pytest.raises(error):
+        await here.drivers.serve_tcp(make_server(), port, **wrong)
+    # With no listener left behind, which would be a warning too.
+    with pytest.raises(OSError, match=r"refused|failed"):
+        await here.loop.open_stream("127.0.0.1", port, None)
 
 
-def test_unknown_options_are_refused(each_loop: EachLoop) -> None:
-    async def main(here: Here) -> None:
-        wrong: Any = {"colour": 1}
-        drivers = here.drivers
-        for serve in (
-            partial(drivers.serve_tcp, make_server()),
-            partial(drivers.serve_unix, make_server(), "/nowhere"),
-        ):
-            with pytest.raises(TypeError, match="unknown option 'colour'"):
-                await serve(**wrong)
-        for opened in (drivers.open_tcp("127.0.0.1", 1, **wrong), drivers.open_unix("/nowhere", **wrong)):
-            with pytest.raises(TypeError, match="unknown option 'colour'"):
-                async with opened:
-                    pass
-
-    each_loop.run(main)
+@on_each_loop
+async def test_unknown_options_are_refused(here: Here) -> None:
+    wrong: Any = {"colour": 1}
+    drivers = here.drivers
+    for serve in (
+        partial(drivers.serve_tcp, make_server()),
+        partial(drivers.serve_unix, make_server(), "/nowhere"),
+    ):
+        with pytest.raises(TypeError, match="unknown option 'colour'"):
+            await serve(**wrong)
+    for opened in (drivers.open_tcp("127.0.0.1", 1, **wrong), drivers.open_unix("/nowhere", **wrong)):
+        with pytest.raises(TypeError, match="unknown option 'colour'"):
+            async with opened:
+                pass
 
 
 @pytest.mark.parametrize("mode", [None, 0o660])
@@ -515,14 +495,12 @@ def test_the_file_of_a_unix_socket_has_its_mode_is_replaced_when_stale_and_is_re
     assert not path.exists()
 
 
-def test_waits_for_the_last_session_end_together(each_virtual_loop: EachLoop) -> None:
-    async def main(here: Here) -> None:
-        members: ActiveSet[str] = ActiveSet(here.loop)
-        members.enter("session")
-        async with here.tasks() as tasks:
-            for _ in range(2):
-                tasks.spawn(members.wait_empty())
-            await here.settle()
-            members.leave("session")
-
-    each_virtual_loop.run(main, virtual=True)
+@on_each_virtual_loop
+async def test_waits_for_the_last_session_end_together(here: Here) -> None:
+    members: ActiveSet[str] = ActiveSet(here.loop)
+    members.enter("session")
+    async with here.tasks() as tasks:
+        for _ in range(2):
+            tasks.spawn(members.wait_empty())
+        await here.settle()
+        members.leave("session")

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 import pytest
 import trio
 from busy import busy_server
-from eachloop import EachLoop, Here
+from eachloop import EachLoop, Here, on_each_virtual_loop
 from peers import call
 from rawstream import RawEnd, conversation, raw_client, raw_server
 
@@ -22,46 +22,40 @@ from mcpio.types import PingRequest, PromptReference
 
 
 @pytest.mark.req("TIME-01", "TIME-02")
-def test_timeout_ends_the_call_and_notifies_the_server(each_virtual_loop: EachLoop) -> None:
-    async def main(here: Here) -> None:
-        async with raw_server(here) as (raw, client):
-            began = here.now()
-            with pytest.raises(RequestTimeout, match=r"^tools/call: no answer within 3 s$"):
-                await client.call_tool("slow", timeout=3)
-            assert here.now() - began == pytest.approx(3)
-            request, cancelled = await raw.receive(), await raw.receive()
-            assert cancelled["method"] == "notifications/cancelled"
-            assert cancelled["params"]["requestId"] == request["id"]
-            with pytest.raises(RequestTimeout):
-                await client.ping(timeout=0)
-
-    each_virtual_loop.run(main, virtual=True)
+@on_each_virtual_loop
+async def test_timeout_ends_the_call_and_notifies_the_server(here: Here) -> None:
+    async with raw_server(here) as (raw, client):
+        began = here.now()
+        with pytest.raises(RequestTimeout, match=r"^tools/call: no answer within 3 s$"):
+            await client.call_tool("slow", timeout=3)
+        assert here.now() - began == pytest.approx(3)
+        request, cancelled = await raw.receive(), await raw.receive()
+        assert cancelled["method"] == "notifications/cancelled"
+        assert cancelled["params"]["requestId"] == request["id"]
+        with pytest.raises(RequestTimeout):
+            await client.ping(timeout=0)
 
 
 @pytest.mark.req("TIME-03")
-def test_progress_extends_the_idle_limit_but_not_the_total(each_virtual_loop: EachLoop) -> None:
-    async def main(here: Here) -> None:
-        async with raw_server(here) as (raw, client), here.tasks() as tasks:
+@on_each_virtual_loop
+async def test_progress_extends_the_idle_limit_but_not_the_total(here: Here) -> None:
+    async with raw_server(here) as (raw, client), here.tasks() as tasks:
 
-            async def report() -> None:
-                token = (await raw.receive())["params"]["_meta"]["progressToken"]
-                for progress in range(1, 100):
-                    await here.sleep(1)
-                    params = {"progressToken": token, "progress": progress, "total": 99, "message": "on it"}
-                    await raw.send({"method": "notifications/progress", "params": params})
+        async def report() -> None:
+            token = (await raw.receive())["params"]["_meta"]["progressToken"]
+            for progress in range(1, 100):
+                await here.sleep(1)
+                params = {"progressToken": token, "progress": progress, "total": 99, "message": "on it"}
+                await raw.send({"method": "notifications/progress", "params": params})
 
-            seen: list[tuple[float, float | None, str | None]] = []
-            reporting = tasks.spawn(report())
-            with pytest.raises(RequestTimeout, match=r"no answer within 10 s$") as caught:
-                await client.call_tool(
-                    "slow", timeout=Timeout(10, idle=2), on_progress=lambda *report: seen.append(report)
-                )
-            assert caught.value.kind == "total"
-            assert seen[:2] == [(1, 99, "on it"), (2, 99, "on it")]
-            assert len(seen) in (9, 10)
-            reporting.cancel()
-
-    each_virtual_loop.run(main, virtual=True)
+        seen: list[tuple[float, float | None, str | None]] = []
+        reporting = tasks.spawn(report())
+        with pytest.raises(RequestTimeout, match=r"no answer within 10 s$") as caught:
+            await client.call_tool("slow", timeout=Timeout(10, idle=2), on_progress=lambda *report: seen.append(report))
+        assert caught.value.kind == "total"
+        assert seen[:2] == [(1, 99, "on it"), (2, 99, "on it")]
+        assert len(seen) in (9, 10)
+        reporting.cancel()
 
 
 def test_failing_progress_callback_does_not_affect_the_call(
@@ -106,45 +100,41 @@ async def wait_in_a_group(here: Here, worker: Callable[[], Awaitable[None]]) -> 
 
 
 @pytest.mark.parametrize("name", ["fails", "fails_later"])
-def test_raising_handler_fails_only_its_request(name: str, each_virtual_loop: EachLoop) -> None:
-    async def main(here: Here) -> None:
-        busy, _ = busy_server()
+@on_each_virtual_loop
+async def test_raising_handler_fails_only_its_request(here: Here, name: str) -> None:
+    busy, _ = busy_server()
 
-        @busy.tool
-        async def fails_in_a_group() -> None:
-            async def worker() -> None:
-                await here.sleep(1)
-                raise ValueError("the reason")
+    @busy.tool
+    async def fails_in_a_group() -> None:
+        async def worker() -> None:
+            await here.sleep(1)
+            raise ValueError("the reason")
 
-            await wait_in_a_group(here, worker)
+        await wait_in_a_group(here, worker)
 
-        async with conversation(here, busy) as client:
-            result = await client.call_tool(name)
-            assert result.is_error
-            assert result.text == f"{name!r} failed: ValueError: the reason"
-            with pytest.raises(RequestError, match="not at this hour") as caught:
-                await client.call_tool("refuses")
-            assert (caught.value.code, caught.value.is_retryable()) == (1003, True)
-            assert (await client.call_tool("fails_in_a_group")).is_error
-            assert (await client.call_tool("echo", {"text": "hi"})).text == "hi"
-
-    each_virtual_loop.run(main, virtual=True)
+    async with conversation(here, busy) as client:
+        result = await client.call_tool(name)
+        assert result.is_error
+        assert result.text == f"{name!r} failed: ValueError: the reason"
+        with pytest.raises(RequestError, match="not at this hour") as caught:
+            await client.call_tool("refuses")
+        assert (caught.value.code, caught.value.is_retryable()) == (1003, True)
+        assert (await client.call_tool("fails_in_a_group")).is_error
+        assert (await client.call_tool("echo", {"text": "hi"})).text == "hi"
 
 
 @pytest.mark.req("CANC-05")
-def test_cancelled_handler_ends_without_an_answer(each_virtual_loop: EachLoop) -> None:
-    async def main(here: Here) -> None:
-        busy, ended = busy_server()
-        async with raw_client(here, busy) as (raw, _):
-            await raw.send(call(1, "never_ends"))
-            await here.settle()
-            assert ended == []
-            await raw.send({"method": "notifications/cancelled", "params": {"requestId": 1}})
-            await raw.send({"id": 2, "method": "ping"})
-            assert (await raw.receive())["id"] == 2
-            assert ended == ["never_ends"]
-
-    each_virtual_loop.run(main, virtual=True)
+@on_each_virtual_loop
+async def test_cancelled_handler_ends_without_an_answer(here: Here) -> None:
+    busy, ended = busy_server()
+    async with raw_client(here, busy) as (raw, _):
+        await raw.send(call(1, "never_ends"))
+        await here.settle()
+        assert ended == []
+        await raw.send({"method": "notifications/cancelled", "params": {"requestId": 1}})
+        await raw.send({"id": 2, "method": "ping"})
+        assert (await raw.receive())["id"] == 2
+        assert ended == ["never_ends"]
 
 
 @pytest.mark.req("CANC-05")
@@ -178,25 +168,23 @@ def add_tool_that_fails_when_cancelled(here: Here, server: Server) -> None:
         await wait_in_a_group(here, worker)
 
 
-def test_failing_handler_of_a_cancelled_server_raises_no_group(each_virtual_loop: EachLoop) -> None:
-    async def main(here: Here) -> None:
-        busy, _ = busy_server()
-        add_tool_that_fails_when_cancelled(here, busy)
-        near, far = await here.joined()
-        raw = RawEnd(near)
-        async with here.tasks() as tasks:
+@on_each_virtual_loop
+async def test_failing_handler_of_a_cancelled_server_raises_no_group(here: Here) -> None:
+    busy, _ = busy_server()
+    add_tool_that_fails_when_cancelled(here, busy)
+    near, far = await here.joined()
+    raw = RawEnd(near)
+    async with here.tasks() as tasks:
 
-            async def use() -> None:
-                await raw.shake_hands()
-                await raw.send(call(1, "fails_when_cancelled"))
+        async def use() -> None:
+            await raw.shake_hands()
+            await raw.send(call(1, "fails_when_cancelled"))
 
-            tasks.spawn(use())
-            with here.scope(5) as scope:
-                await here.drivers.serve(busy, *far)
-            assert scope.cancelled_caught
-            await raw.close()
-
-    each_virtual_loop.run(main, virtual=True)
+        tasks.spawn(use())
+        with here.scope(5) as scope:
+            await here.drivers.serve(busy, *far)
+        assert scope.cancelled_caught
+        await raw.close()
 
 
 def test_handlers_in_threads_do_not_delay_others(each_loop: EachLoop) -> None:

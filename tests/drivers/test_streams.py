@@ -8,7 +8,7 @@ import threading
 from typing import Any
 
 import pytest
-from eachloop import EachLoop, Here
+from eachloop import EachLoop, Here, on_each_loop, on_each_virtual_loop
 from lifespans import Scope
 from rawstream import RawEnd
 
@@ -64,30 +64,26 @@ def make_server(**options: Any) -> Server:
         ({"tap": 5}, TypeError, "a tap must be an mcpio.observe.Tap, or a function that returns one, not 5"),
     ],
 )
-def test_invalid_arguments_raise_before_the_start(
-    options: Any, error: type[Exception], fault: str, each_virtual_loop: EachLoop
+@on_each_virtual_loop
+async def test_invalid_arguments_raise_before_the_start(
+    here: Here, options: Any, error: type[Exception], fault: str
 ) -> None:
-    async def main(here: Here) -> None:
-        near, far = await here.joined()
-        with pytest.raises(error, match=fault):
-            await here.connect(near, **options)
-        assert await RawEnd(far).at_end()
-        with pytest.raises(error, match=fault.replace("the options are .*sampling", "the options are alone")):
-            await here.drivers.serve(make_server(), *far, **options)
-        await RawEnd(far).close()
-
-    each_virtual_loop.run(main, virtual=True)
+    near, far = await here.joined()
+    with pytest.raises(error, match=fault):
+        await here.connect(near, **options)
+    assert await RawEnd(far).at_end()
+    with pytest.raises(error, match=fault.replace("the options are .*sampling", "the options are alone")):
+        await here.drivers.serve(make_server(), *far, **options)
+    await RawEnd(far).close()
 
 
-def test_invalid_option_of_the_client_closes_the_transport(each_virtual_loop: EachLoop) -> None:
-    async def main(here: Here) -> None:
-        near, far = await here.joined()
-        with pytest.raises(TypeError):
-            await here.connect(near, on_log=5)
-        assert await RawEnd(far).at_end()
-        await RawEnd(far).close()
-
-    each_virtual_loop.run(main, virtual=True)
+@on_each_virtual_loop
+async def test_invalid_option_of_the_client_closes_the_transport(here: Here) -> None:
+    near, far = await here.joined()
+    with pytest.raises(TypeError):
+        await here.connect(near, on_log=5)
+    assert await RawEnd(far).at_end()
+    await RawEnd(far).close()
 
 
 def test_principal_reaches_handlers_and_server_lists_its_session(each_virtual_loop: EachLoop) -> None:
@@ -178,21 +174,17 @@ def test_exception_of_a_lifespan_propagates_unwrapped(where: str, each_virtual_l
 # What leaves the block of a client
 
 
-def test_context_manager_that_is_not_entered_or_entered_twice_raises(each_virtual_loop: EachLoop) -> None:
-    async def main(here: Here) -> None:
-        async with here.served(make_server()) as near:
-            opened = here.open_client(near, era="handshake")
-            with pytest.raises(
-                AttributeError, match=r"^'ping' belongs to the client that the block yields: async with"
-            ):
-                await opened.ping()
-            assert not hasattr(opened, "server")
-            async with opened as client:
-                with pytest.raises(RuntimeError, match="this context manager is in use"):
-                    await opened.__aenter__()
-                await client.ping()
-
-    each_virtual_loop.run(main, virtual=True)
+@on_each_virtual_loop
+async def test_context_manager_that_is_not_entered_or_entered_twice_raises(here: Here) -> None:
+    async with here.served(make_server()) as near:
+        opened = here.open_client(near, era="handshake")
+        with pytest.raises(AttributeError, match=r"^'ping' belongs to the client that the block yields: async with"):
+            await opened.ping()
+        assert not hasattr(opened, "server")
+        async with opened as client:
+            with pytest.raises(RuntimeError, match="this context manager is in use"):
+                await opened.__aenter__()
+            await client.ping()
 
 
 class Odd(BaseException):
@@ -204,16 +196,14 @@ class Odd(BaseException):
     [ValueError("v"), ExceptionGroup("g", [ValueError("v")]), KeyboardInterrupt(), Odd(), RequestError(1, "r")],
     ids=lambda error: type(error).__name__,
 )
-def test_body_error_propagates_unwrapped(error: BaseException, each_virtual_loop: EachLoop) -> None:
-    async def main(here: Here) -> None:
-        async with here.served(make_server()) as near:
-            with pytest.raises(type(error)) as caught:
-                async with here.open_client(near):
-                    raise error
-            assert caught.value is error
-            assert error.__cause__ is None
-
-    each_virtual_loop.run(main, virtual=True)
+@on_each_virtual_loop
+async def test_body_error_propagates_unwrapped(here: Here, error: BaseException) -> None:
+    async with here.served(make_server()) as near:
+        with pytest.raises(type(error)) as caught:
+            async with here.open_client(near):
+                raise error
+        assert caught.value is error
+        assert error.__cause__ is None
 
 
 def test_cancelled_block_raises_only_the_cancellation(each_virtual_loop: EachLoop) -> None:
@@ -238,39 +228,33 @@ def test_cancelled_block_raises_only_the_cancellation(each_virtual_loop: EachLoo
     assert seen == cancelled
 
 
-def test_block_cancelled_while_connecting_leaks_nothing(each_virtual_loop: EachLoop) -> None:
-    async def main(here: Here) -> None:
-        near, far = await here.joined()
-        raw = RawEnd(far)
-        with here.scope(1) as scope:
-            async with here.open_client(near):
-                pytest.fail("nobody answered")
-        assert scope.cancelled_caught
-        await raw.receive()
-        assert await raw.at_end()
-        await raw.close()
-
-    each_virtual_loop.run(main, virtual=True)
+@on_each_virtual_loop
+async def test_block_cancelled_while_connecting_leaks_nothing(here: Here) -> None:
+    near, far = await here.joined()
+    raw = RawEnd(far)
+    with here.scope(1) as scope:
+        async with here.open_client(near):
+            pytest.fail("nobody answered")
+    assert scope.cancelled_caught
+    await raw.receive()
+    assert await raw.at_end()
+    await raw.close()
 
 
 @pytest.mark.req("LIFE-19")
 @pytest.mark.parametrize("options", [{}, {"era": "handshake"}], ids=["either era", "handshake"])
-def test_unanswered_handshake_fails_and_closes_the_transport(
-    options: dict[str, Any], each_virtual_loop: EachLoop
-) -> None:
-    async def main(here: Here) -> None:
-        near, far = await here.joined()
-        raw = RawEnd(far)
-        with pytest.raises(ConnectFailed, match=r"^the handshake failed: initialize: no answer within 30 s$") as caught:
-            async with here.open_client(near, **options):
-                pytest.fail("nobody answered")
-        assert isinstance(caught.value.__cause__, RequestTimeout)
-        methods = [(await raw.receive())["method"] for _ in ((options and "a") or "ab")]
-        assert methods[-1] == "initialize"
-        assert await raw.at_end()
-        await raw.close()
-
-    each_virtual_loop.run(main, virtual=True)
+@on_each_virtual_loop
+async def test_unanswered_handshake_fails_and_closes_the_transport(here: Here, options: dict[str, Any]) -> None:
+    near, far = await here.joined()
+    raw = RawEnd(far)
+    with pytest.raises(ConnectFailed, match=r"^the handshake failed: initialize: no answer within 30 s$") as caught:
+        async with here.open_client(near, **options):
+            pytest.fail("nobody answered")
+    assert isinstance(caught.value.__cause__, RequestTimeout)
+    methods = [(await raw.receive())["method"] for _ in ((options and "a") or "ab")]
+    assert methods[-1] == "initialize"
+    assert await raw.at_end()
+    await raw.close()
 
 
 @pytest.mark.parametrize("error", [Odd(), GeneratorExit(), ValueError()])
@@ -400,40 +384,34 @@ def test_close_is_idempotent(each_virtual_loop: EachLoop) -> None:
 
 
 @pytest.mark.parametrize("grace", [-1, float("nan"), "soon"])
-def test_invalid_grace_raises_without_closing(grace: Any, each_virtual_loop: EachLoop) -> None:
-    async def main(here: Here) -> None:
-        async with here.served(make_server()) as near, here.open_client(near, era="handshake") as client:
-            with pytest.raises(LocalProtocolError, match="grace must be a number of seconds, 0 or more"):
-                client.close(grace)
-            await client.ping()
-
-    each_virtual_loop.run(main, virtual=True)
+@on_each_virtual_loop
+async def test_invalid_grace_raises_without_closing(here: Here, grace: Any) -> None:
+    async with here.served(make_server()) as near, here.open_client(near, era="handshake") as client:
+        with pytest.raises(LocalProtocolError, match="grace must be a number of seconds, 0 or more"):
+            client.close(grace)
+        await client.ping()
 
 
-def test_close_from_a_thread(each_loop: EachLoop) -> None:
-    async def main(here: Here) -> None:
-        async with here.served(make_server()) as near:
-            client = await here.connect(near)
-            thread = threading.Thread(target=client.close)
-            thread.start()
+@on_each_loop
+async def test_close_from_a_thread(here: Here) -> None:
+    async with here.served(make_server()) as near:
+        client = await here.connect(near)
+        thread = threading.Thread(target=client.close)
+        thread.start()
+        await client.driver.wait_closed()
+        thread.join()
+
+
+@on_each_loop
+async def test_close_from_a_signal_handler(here: Here) -> None:
+    async with here.served(make_server()) as near:
+        client = await here.connect(near)
+        previous = signal.signal(signal.SIGTERM, lambda *_: client.close())
+        try:
+            signal.raise_signal(signal.SIGTERM)
             await client.driver.wait_closed()
-            thread.join()
-
-    each_loop.run(main)
-
-
-def test_close_from_a_signal_handler(each_loop: EachLoop) -> None:
-    async def main(here: Here) -> None:
-        async with here.served(make_server()) as near:
-            client = await here.connect(near)
-            previous = signal.signal(signal.SIGTERM, lambda *_: client.close())
-            try:
-                signal.raise_signal(signal.SIGTERM)
-                await client.driver.wait_closed()
-            finally:
-                signal.signal(signal.SIGTERM, previous)
-
-    each_loop.run(main)
+        finally:
+            signal.signal(signal.SIGTERM, previous)
 
 
 # Sessions that go on

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import trio
-from eachloop import EachLoop, Here
+from eachloop import Here, on_each_loop
 
 from mcpio import Server
 from mcpio.asyncio import open_channel, serve_channel
@@ -74,24 +74,22 @@ def joined() -> tuple[Stubborn, Stubborn]:
 @pytest.mark.long
 @pytest.mark.parametrize("era", ["handshake", "stateless"])
 @pytest.mark.parametrize("ending", ["client", "server"])
-def test_transport_that_ignores_a_cancellation_is_closed_once(ending: str, era: Any, each_loop: EachLoop) -> None:
-    async def main(here: Here) -> None:
-        server = Server("s")
-        server.tool(lambda: "works", name="works")
-        near, far = joined()
-        if here.is_trio:
-            serving: Any = partial(serve, server, far)
-            opened: Any = open_transport(near, era=era)
-        else:
-            serving = partial(serve_channel, server, **far.on_asyncio)
-            opened = open_channel(**near.on_asyncio, era=era)
-        async with here.tasks() as tasks:
-            task = tasks.spawn(serving())
-            async with opened as client:
-                assert (await client.call_tool("works")).text == "works"
-                if ending == "server":
-                    task.cancel()
-                    await client.driver.wait_closed()
-        assert (near.closed, far.closed) == (1, 1)
-
-    each_loop.run(main)
+@on_each_loop
+async def test_transport_that_ignores_a_cancellation_is_closed_once(here: Here, ending: str, era: Any) -> None:
+    server = Server("s")
+    server.tool(lambda: "works", name="works")
+    near, far = joined()
+    if here.is_trio:
+        serving: Any = partial(serve, server, far)
+        opened: Any = open_transport(near, era=era)
+    else:
+        serving = partial(serve_channel, server, **far.on_asyncio)
+        opened = open_channel(**near.on_asyncio, era=era)
+    async with here.tasks() as tasks:
+        task = tasks.spawn(serving())
+        async with opened as client:
+            assert (await client.call_tool("works")).text == "works"
+            if ending == "server":
+                task.cancel()
+                await client.driver.wait_closed()
+    assert (near.closed, far.closed) == (1, 1)

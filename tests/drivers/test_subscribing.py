@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from eachloop import EachLoop, Here
+from eachloop import EachLoop, Here, on_each_virtual_loop
 
 from mcpio import Context, NoBackChannel, Server
 from mcpio.app import TaskOptions
@@ -61,39 +61,33 @@ async def updated(here: Here, server: Server) -> int:
 
 @turns
 @eras
-def test_listener_that_leaves_and_comes_back_hears_of_updates(
-    era: str, count: int, each_virtual_loop: EachLoop
-) -> None:
-    async def main(here: Here) -> None:
-        server = make_server()
-        async with here.served(server) as near, here.open_client(near, era=era) as client:
-            for _ in range(3):
-                async with client.listen(uris=[URI]):
-                    pass
-                await give_way(here, count)
-                async with client.listen(uris=[URI]) as changes:
-                    assert await updated(here, server) == 1
-                    await anext(changes)
-            assert await updated(here, server) == 0
-
-    each_virtual_loop.run(main, virtual=True)
+@on_each_virtual_loop
+async def test_listener_that_leaves_and_comes_back_hears_of_updates(here: Here, era: str, count: int) -> None:
+    server = make_server()
+    async with here.served(server) as near, here.open_client(near, era=era) as client:
+        for _ in range(3):
+            async with client.listen(uris=[URI]):
+                pass
+            await give_way(here, count)
+            async with client.listen(uris=[URI]) as changes:
+                assert await updated(here, server) == 1
+                await anext(changes)
+        assert await updated(here, server) == 0
 
 
 @turns
 @eras
-def test_listener_cancelled_at_any_turn_costs_no_other(era: str, count: int, each_virtual_loop: EachLoop) -> None:
-    async def main(here: Here) -> None:
-        server = make_server()
-        async with here.served(server) as near, here.open_client(near, era=era) as client, here.tasks() as tasks:
-            first, second = (Part(here, tasks, client) for _ in range(2))
-            await give_way(here, count)
-            await first.cancel()
-            await updated(here, server)
-            assert second.heard == 1
-            await second.cancel()
-            assert await updated(here, server) == 0
-
-    each_virtual_loop.run(main, virtual=True)
+@on_each_virtual_loop
+async def test_listener_cancelled_at_any_turn_costs_no_other(here: Here, era: str, count: int) -> None:
+    server = make_server()
+    async with here.served(server) as near, here.open_client(near, era=era) as client, here.tasks() as tasks:
+        first, second = (Part(here, tasks, client) for _ in range(2))
+        await give_way(here, count)
+        await first.cancel()
+        await updated(here, server)
+        assert second.heard == 1
+        await second.cancel()
+        assert await updated(here, server) == 0
 
 
 @turns
@@ -129,42 +123,38 @@ def test_subscriber_cancelled_at_any_turn_costs_no_other(era: str, count: int, e
 
 
 @turns
-def test_end_of_a_subscription_cancelled_at_any_turn_leaves_it_usable(count: int, each_virtual_loop: EachLoop) -> None:
-    async def main(here: Here) -> None:
-        server = make_server()
-        async with (
-            here.served(server) as near,
-            here.open_client(near, era="handshake") as client,
-            here.tasks() as tasks,
-        ):
-            await client.subscribe_resource(URI)
-            ending = tasks.spawn(client.unsubscribe_resource(URI))
-            await give_way(here, count)
-            ending.cancel()
-            part = Part(here, tasks, client)
-            await updated(here, server)
-            assert part.heard == 1
-            await part.cancel()
-            assert await updated(here, server) == 0
-
-    each_virtual_loop.run(main, virtual=True)
+@on_each_virtual_loop
+async def test_end_of_a_subscription_cancelled_at_any_turn_leaves_it_usable(here: Here, count: int) -> None:
+    server = make_server()
+    async with (
+        here.served(server) as near,
+        here.open_client(near, era="handshake") as client,
+        here.tasks() as tasks,
+    ):
+        await client.subscribe_resource(URI)
+        ending = tasks.spawn(client.unsubscribe_resource(URI))
+        await give_way(here, count)
+        ending.cancel()
+        part = Part(here, tasks, client)
+        await updated(here, server)
+        assert part.heard == 1
+        await part.cancel()
+        assert await updated(here, server) == 0
 
 
 @eras
-def test_calls_on_an_ended_client_raise_no_back_channel(era: str, each_virtual_loop: EachLoop) -> None:
-    async def main(here: Here) -> None:
-        async with here.drivers.memory_client(make_server(), era=era) as client:
-            await client.aclose()
-            for wanted in ({"tools": True}, {"uris": [URI]}, {"tools": True, "uris": [URI], "keep": True}):
-                with pytest.raises(NoBackChannel):
-                    await client.listen(**wanted).__aenter__()
+@on_each_virtual_loop
+async def test_calls_on_an_ended_client_raise_no_back_channel(here: Here, era: str) -> None:
+    async with here.drivers.memory_client(make_server(), era=era) as client:
+        await client.aclose()
+        for wanted in ({"tools": True}, {"uris": [URI]}, {"tools": True, "uris": [URI], "keep": True}):
             with pytest.raises(NoBackChannel):
-                await client.subscribe_resource(URI)
-            view: Any = None
-            with pytest.raises(NoBackChannel):
-                await pump(ViewConnection(Tool("t", {"type": "object"}), ()), client, view)
-
-    each_virtual_loop.run(main, virtual=True)
+                await client.listen(**wanted).__aenter__()
+        with pytest.raises(NoBackChannel):
+            await client.subscribe_resource(URI)
+        view: Any = None
+        with pytest.raises(NoBackChannel):
+            await pump(ViewConnection(Tool("t", {"type": "object"}), ()), client, view)
 
 
 def test_state_of_a_task_that_asks_is_known_after_the_end(each_virtual_loop: EachLoop) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from eachloop import EachLoop, Here
+from eachloop import EachLoop, Here, on_each_loop
 
 import mcpio.view_pages
 from mcpio.app.server import Server
@@ -174,47 +174,43 @@ def test_page_that_asks_for_nothing_more_is_taken_for_closed(
     assert events == [ViewEnded("lost")]
 
 
-def test_tool_without_a_view_is_not_shown(each_loop: EachLoop) -> None:
-    async def main(here: Here) -> None:
-        async with here.drivers.memory_client(clock()) as client:
-            with pytest.raises(RuntimeError, match="enter it first"):
-                ViewPages().add(client, "", {})
-            with ViewPages() as pages:
-                for name in ("plain", "nothing"):
-                    with pytest.raises(LookupError, match="with a view"):
-                        await pages.show(client, name, browse=lambda url: None)
-
-    each_loop.run(main)
+@on_each_loop
+async def test_tool_without_a_view_is_not_shown(here: Here) -> None:
+    async with here.drivers.memory_client(clock()) as client:
+        with pytest.raises(RuntimeError, match="enter it first"):
+            ViewPages().add(client, "", {})
+        with ViewPages() as pages:
+            for name in ("plain", "nothing"):
+                with pytest.raises(LookupError, match="with a view"):
+                    await pages.show(client, name, browse=lambda url: None)
 
 
 @pytest.mark.long
-def test_output_is_bounded_and_ends_with_the_page(each_loop: EachLoop) -> None:
-    async def main(here: Here) -> None:
-        async with here.drivers.memory_client(clock()) as client, here.tasks() as tasks:
-            with ViewPages() as pages:
-                page: ViewPage = pages.add(client, "<p>", {})
-                big = json.dumps("x" * 5_000_000)
-                await page.send(big)
-                await page.send(big)
-                sent = []
+@on_each_loop
+async def test_output_is_bounded_and_ends_with_the_page(here: Here) -> None:
+    async with here.drivers.memory_client(clock()) as client, here.tasks() as tasks:
+        with ViewPages() as pages:
+            page: ViewPage = pages.add(client, "<p>", {})
+            big = json.dumps("x" * 5_000_000)
+            await page.send(big)
+            await page.send(big)
+            sent = []
 
-                async def send() -> None:
-                    await page.send("5")
-                    sent.append(True)
+            async def send() -> None:
+                await page.send("5")
+                sent.append(True)
 
-                tasks.spawn(send())
+            tasks.spawn(send())
+            await here.sleep(0)
+            assert not sent
+            assert len(await tasks.to_thread(Browser(page.url).messages)) == 2
+            while not sent:
                 await here.sleep(0)
-                assert not sent
-                assert len(await tasks.to_thread(Browser(page.url).messages)) == 2
-                while not sent:
-                    await here.sleep(0)
-                page.close()
-                page.close()
-                assert await page.receive() is None
-                with pytest.raises(BrokenPipeError):
-                    await page.send("late")
-
-    each_loop.run(main)
+            page.close()
+            page.close()
+            assert await page.receive() is None
+            with pytest.raises(BrokenPipeError):
+                await page.send("late")
 
 
 def test_crowd_of_connections_is_turned_away() -> None:

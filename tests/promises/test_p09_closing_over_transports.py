@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import trio
 from carriers import CARRIERS, Connect, added, make_server, over, run, until
+from runners import run_by
 
 from mcpio import Client, ConnectionLost, NoBackChannel
 from mcpio.trio import StdioClient
@@ -102,19 +103,17 @@ def test_clients_closed_from_other_tasks_in_any_order_leave_nothing(kind: str, s
 
 
 @pytest.mark.parametrize("kind", CARRIERS)
-def test_cancelled_nursery_of_a_client_ends_the_calls_of_other_tasks(kind: str, tmp_path: Path) -> None:
-    async def main() -> None:
-        one = ActiveSet(1, random.Random())
-        async with over(kind, make_server(), tmp_path) as connect, trio.open_nursery() as callers:
-            async with trio.open_nursery() as home:
-                callers.start_soon(one.come, connect, home)
-                await one.has_all.wait()
-                home.cancel_scope.cancel()
-            with trio.fail_after(5):
-                await until(lambda: one.outcomes == [ConnectionLost])
-        assert one.clients[0].ended is not None
-
-    run(main)
+@run_by(run)
+async def test_cancelled_nursery_of_a_client_ends_the_calls_of_other_tasks(kind: str, tmp_path: Path) -> None:
+    one = ActiveSet(1, random.Random())
+    async with over(kind, make_server(), tmp_path) as connect, trio.open_nursery() as callers:
+        async with trio.open_nursery() as home:
+            callers.start_soon(one.come, connect, home)
+            await one.has_all.wait()
+            home.cancel_scope.cancel()
+        with trio.fail_after(5):
+            await until(lambda: one.outcomes == [ConnectionLost])
+    assert one.clients[0].ended is not None
 
 
 def _open() -> int | None:

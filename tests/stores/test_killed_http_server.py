@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import trio
+from runners import run_by
 
 from mcpio import RequestError
 from mcpio.http.client import HttpClientOptions
@@ -53,31 +54,29 @@ def start() -> Iterator[Callable[[Path, int, str], Process]]:
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no such signals")
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM], ids=["killed", "terminated"])
 @pytest.mark.parametrize("unanswered", ["again", "fail"])
-def test_client_continues_with_the_next_process(
+@run_by(trio.run)
+async def test_client_continues_with_the_next_process(
     start: Callable[[Path, int, str], Process], tmp_path: Path, unanswered: str, how: signal.Signals
 ) -> None:
-    async def main() -> None:
-        first = await trio.to_thread.run_sync(start, tmp_path, 0, unanswered)
-        under_way = trio.Event()
+    first = await trio.to_thread.run_sync(start, tmp_path, 0, unanswered)
+    under_way = trio.Event()
 
-        async def change_servers() -> None:
-            await under_way.wait()
-            await trio.to_thread.run_sync(first.end, how)
-            await trio.to_thread.run_sync(start, tmp_path, first.port, unanswered)
-            (tmp_path / "go").touch()
+    async def change_servers() -> None:
+        await under_way.wait()
+        await trio.to_thread.run_sync(first.end, how)
+        await trio.to_thread.run_sync(start, tmp_path, first.port, unanswered)
+        (tmp_path / "go").touch()
 
-        options = HttpClientOptions(reconnect_after=0.2, reconnect_tries=30, reconnect_at_most=0.5)
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(change_servers)
-            async with open_http(f"http://127.0.0.1:{first.port}/mcp", http=options, era="handshake") as client:
-                outcome = ""
-                try:
-                    result = await client.call_tool("dig", on_progress=lambda *_: under_way.set(), timeout=40)
-                    outcome = result.text
-                except RequestError as error:
-                    outcome = f"{error.code} {error.data}"
-                assert outcome == ("run 2" if unanswered == "again" else "-32603 {'reason': 'interrupted'}")
-                # The session goes on.
-                assert (await client.call_tool("dig")).text == ("run 3" if unanswered == "again" else "run 2")
-
-    trio.run(main)
+    options = HttpClientOptions(reconnect_after=0.2, reconnect_tries=30, reconnect_at_most=0.5)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(change_servers)
+        async with open_http(f"http://127.0.0.1:{first.port}/mcp", http=options, era="handshake") as client:
+            outcome = ""
+            try:
+                result = await client.call_tool("dig", on_progress=lambda *_: under_way.set(), timeout=40)
+                outcome = result.text
+            except RequestError as error:
+                outcome = f"{error.code} {error.data}"
+            assert outcome == ("run 2" if unanswered == "again" else "-32603 {'reason': 'interrupted'}")
+            # The session goes on.
+            assert (await client.call_tool("dig")).text == ("run 3" if unanswered == "again" else "run 2")

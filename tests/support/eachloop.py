@@ -1,17 +1,19 @@
 """The event loops that a driver runs on, for tests that say once what holds on each.
 
-A test takes the fixture ``each_loop``; it runs on Trio, on asyncio, and on uvloop where that is installed. Where time
-is virtual, there is no uvloop.
+A test takes the fixture ``each_loop``, or is async and has the decorator ``on_each_loop``. It runs on Trio, on asyncio,
+and on uvloop where that is installed. Where time is virtual, there is no uvloop.
 """
 
 from __future__ import annotations
 
 import asyncio
+import functools
 import importlib
+import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 from unittest import mock
 
 import attrs
@@ -29,7 +31,7 @@ from mcpio.asyncio._event_loop import AsyncioEventLoop
 from mcpio.trio._event_loop import TrioEventLoop
 from mcpio.trio._runtime import TrioRuntime
 
-__all__ = ["UVLOOP", "EachLoop", "Here", "each_loop", "each_virtual_loop"]
+__all__ = ["UVLOOP", "EachLoop", "Here", "each_loop", "each_virtual_loop", "on_each_loop", "on_each_virtual_loop"]
 
 
 class Here:
@@ -225,3 +227,26 @@ def each_virtual_loop(request: pytest.FixtureRequest, monkeypatch: pytest.Monkey
     # Real time that other programs took is no part of virtual time.
     monkeypatch.setattr(_drivers, "queued_for_a_processor", float)
     return EachLoop(request.param)
+
+
+def on_each_loop(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
+    """Run an async test, whose first argument is a ``Here``, on each loop of the fixture ``each_loop``."""
+    return _with_loop(test, "each_loop", virtual=False)
+
+
+def on_each_virtual_loop(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
+    """Run an async test, whose first argument is a ``Here``, in virtual time on each loop of that fixture."""
+    return _with_loop(test, "each_virtual_loop", virtual=True)
+
+
+def _with_loop(test: Callable[..., Awaitable[None]], fixture: str, *, virtual: bool) -> Callable[..., None]:
+    @functools.wraps(test)
+    def plain(**arguments: Any) -> None:
+        loop: EachLoop = arguments.pop(fixture)
+        loop.run(lambda here: test(here, **arguments), virtual=virtual)
+
+    # pytest reads it: the loop's fixture stands in place of the first argument.
+    _, *others = inspect.signature(test).parameters.values()
+    chosen = inspect.Parameter(fixture, inspect.Parameter.KEYWORD_ONLY)
+    cast("Any", plain).__signature__ = inspect.Signature([*others, chosen])
+    return plain

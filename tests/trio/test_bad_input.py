@@ -8,6 +8,7 @@ import sys
 import pytest
 import trio
 from faults import WELCOME
+from runners import run_by
 
 from mcpio.engine.options import Options
 from mcpio.errors import ConnectFailed, ConnectionLost, NoBackChannel, RequestTimeout
@@ -89,28 +90,24 @@ def test_unanswered_call_times_out_and_the_session_continues() -> None:
     ],
     ids=["silent", "noisy"],
 )
-def test_child_without_a_handshake_raises_connect_failed(source: str, said: str) -> None:
-    async def main() -> None:
-        with pytest.raises(ConnectFailed) as caught:
-            async with open_stdio(child(source), options=Options(initialize_timeout=1.5), era="handshake"):
-                pytest.fail("there was no handshake")
-        assert str(caught.value) == f"the handshake failed: initialize: no answer within 1.5 s{said}"
-
-    trio.run(main)
+@run_by(trio.run)
+async def test_child_without_a_handshake_raises_connect_failed(source: str, said: str) -> None:
+    with pytest.raises(ConnectFailed) as caught:
+        async with open_stdio(child(source), options=Options(initialize_timeout=1.5), era="handshake"):
+            pytest.fail("there was no handshake")
+    assert str(caught.value) == f"the handshake failed: initialize: no answer within 1.5 s{said}"
 
 
 @on_posix
-def test_program_that_is_not_a_server_raises_connect_failed() -> None:
-    async def main() -> None:
-        with pytest.raises(ConnectFailed) as caught:
-            async with open_stdio(["echo", "hello"], era="handshake"):
-                pytest.fail("there was no handshake")
-        assert str(caught.value) == (
-            "the handshake failed: initialize: the connection ended (closed by the peer); "
-            "its output is not a message, and begins with 'hello': 'echo' exited with status 0"
-        )
-
-    trio.run(main)
+@run_by(trio.run)
+async def test_program_that_is_not_a_server_raises_connect_failed() -> None:
+    with pytest.raises(ConnectFailed) as caught:
+        async with open_stdio(["echo", "hello"], era="handshake"):
+            pytest.fail("there was no handshake")
+    assert str(caught.value) == (
+        "the handshake failed: initialize: the connection ended (closed by the peer); "
+        "its output is not a message, and begins with 'hello': 'echo' exited with status 0"
+    )
 
 
 DEATHS = {
@@ -122,24 +119,18 @@ DEATHS = {
 
 @on_posix
 @pytest.mark.parametrize(("source", "how"), DEATHS.values(), ids=DEATHS)
-def test_call_fails_with_the_exit_of_the_child(source: str, how: str) -> None:
-    async def main() -> None:
-        async with open_stdio(child("greet()\n" + source), close_grace=0.1, era="handshake") as client:
-            with pytest.raises(ConnectionLost) as caught:
-                await client.call_tool("any", timeout=20)
-            assert str(caught.value) == (
-                f"tools/call: the connection ended (closed by the peer): {sys.executable!r} {how}"
-            )
-
-    trio.run(main)
+@run_by(trio.run)
+async def test_call_fails_with_the_exit_of_the_child(source: str, how: str) -> None:
+    async with open_stdio(child("greet()\n" + source), close_grace=0.1, era="handshake") as client:
+        with pytest.raises(ConnectionLost) as caught:
+            await client.call_tool("any", timeout=20)
+        assert str(caught.value) == (f"tools/call: the connection ended (closed by the peer): {sys.executable!r} {how}")
 
 
 @on_posix
-def test_call_after_the_exit_of_the_child_is_refused() -> None:
-    async def main() -> None:
-        async with open_stdio(child("greet()"), era="handshake") as client:
-            await client.driver.wait_closed()
-            with pytest.raises(NoBackChannel, match=r"^the connection is closed: '.*' exited with status 0$"):
-                await client.call_tool("any")
-
-    trio.run(main)
+@run_by(trio.run)
+async def test_call_after_the_exit_of_the_child_is_refused() -> None:
+    async with open_stdio(child("greet()"), era="handshake") as client:
+        await client.driver.wait_closed()
+        with pytest.raises(NoBackChannel, match=r"^the connection is closed: '.*' exited with status 0$"):
+            await client.call_tool("any")

@@ -15,6 +15,7 @@ import trio
 import trio.testing
 from lifespans import Scope
 from peers import run
+from runners import run_by
 
 from mcpio.app.client import Client
 from mcpio.app.context import Context
@@ -107,53 +108,47 @@ async def says(client: Client, text: str) -> str:
 
 
 @over_each
-def test_a_client_for_the_length_of_a_block(make: Callable[[], tuple[Any, Any]]) -> None:
-    async def main() -> None:
-        near, far = make()
-        async with served(far):
-            async with open_transport(near, era="handshake") as client:
-                assert client.server.info.name == "drivers"
-                assert await says(client, "é\u2028\n" * 50_000) == "é\u2028\n" * 50_000
-                with trio.move_on_after(0.01):
-                    await client.call_tool("never_ends")
-                await client.ping()
-            with pytest.raises(NoBackChannel):
-                await client.ping()
-
-    trio.run(main)
+@run_by(trio.run)
+async def test_a_client_for_the_length_of_a_block(make: Callable[[], tuple[Any, Any]]) -> None:
+    near, far = make()
+    async with served(far):
+        async with open_transport(near, era="handshake") as client:
+            assert client.server.info.name == "drivers"
+            assert await says(client, "é\u2028\n" * 50_000) == "é\u2028\n" * 50_000
+            with trio.move_on_after(0.01):
+                await client.call_tool("never_ends")
+            await client.ping()
+        with pytest.raises(NoBackChannel):
+            await client.ping()
 
 
 @over_each
-def test_connected_client_works_outside_a_block(make: Callable[[], tuple[Any, Any]]) -> None:
-    async def main() -> None:
-        near, far = make()
-        async with served(far) as nursery:
-            client = await connect(near, nursery=nursery)
-            assert await says(client, "hi") == "hi"
-            await client.aclose()
-            assert client.ended is not None
-            assert client.ended.reason is CloseReason.CLOSED
-
-    trio.run(main)
+@run_by(trio.run)
+async def test_connected_client_works_outside_a_block(make: Callable[[], tuple[Any, Any]]) -> None:
+    near, far = make()
+    async with served(far) as nursery:
+        client = await connect(near, nursery=nursery)
+        assert await says(client, "hi") == "hi"
+        await client.aclose()
+        assert client.ended is not None
+        assert client.ended.reason is CloseReason.CLOSED
 
 
 @pytest.mark.parametrize("binary", [False, True])
-def test_binary_option_decides_what_a_channel_carries(binary: bool) -> None:
-    async def main() -> None:
-        near, far = channels(10)
-        kinds: list[type] = []
-        for end in (near, far):
+@run_by(run)
+async def test_binary_option_decides_what_a_channel_carries(binary: bool) -> None:
+    near, far = channels(10)
+    kinds: list[type] = []
+    for end in (near, far):
 
-            async def send(value: Any, send: Any = end.send) -> None:
-                kinds.append(type(value))
-                await send(value)
+        async def send(value: Any, send: Any = end.send) -> None:
+            kinds.append(type(value))
+            await send(value)
 
-            end.send = send  # type: ignore[method-assign]  # to look at what passes
-        async with served(far), open_transport(near, binary=binary) as client:
-            assert await says(client, "hi") == "hi"
-        assert set(kinds) == {bytes if binary else str}
-
-    run(main)
+        end.send = send  # type: ignore[method-assign]  # to look at what passes
+    async with served(far), open_transport(near, binary=binary) as client:
+        assert await says(client, "hi") == "hi"
+    assert set(kinds) == {bytes if binary else str}
 
 
 def test_non_transport_raises_type_error() -> None:
@@ -175,19 +170,17 @@ def test_non_transport_raises_type_error() -> None:
 # Lifetimes
 
 
-def test_serve_under_start_gives_the_session() -> None:
-    async def main() -> None:
-        near, far = trio.testing.memory_stream_pair()
-        async with trio.open_nursery() as nursery:
-            session: Session = await nursery.start(serve, server, far)
-            async with open_transport(near, era="handshake") as client:
-                await client.ping()
-                assert session in server.sessions
-                assert session.connection.peer is not None
-        assert session.ended is not None
-        assert session not in server.sessions
-
-    run(main)
+@run_by(run)
+async def test_serve_under_start_gives_the_session() -> None:
+    near, far = trio.testing.memory_stream_pair()
+    async with trio.open_nursery() as nursery:
+        session: Session = await nursery.start(serve, server, far)
+        async with open_transport(near, era="handshake") as client:
+            await client.ping()
+            assert session in server.sessions
+            assert session.connection.peer is not None
+    assert session.ended is not None
+    assert session not in server.sessions
 
 
 def test_lifespan_error_propagates_from_start() -> None:
@@ -236,32 +229,28 @@ def test_body_error_propagates_from_a_cancelled_block() -> None:
     run(main)
 
 
-def test_failed_call_propagates_through_the_nursery_of_its_caller() -> None:
-    async def main() -> None:
-        near, far = trio.testing.memory_stream_pair()
-        async with served(far), open_transport(near, era="handshake") as client:
-            with pytest.RaisesGroup(RequestError):
-                async with trio.open_nursery() as nursery:
-                    nursery.start_soon(client.call_tool, "none")
-                    nursery.start_soon(client.call_tool, "never_ends")
-            await client.ping()
-
-    run(main)
-
-
-def test_client_ends_with_its_cancelled_nursery() -> None:
-    async def main() -> None:
-        near, far = trio.testing.memory_stream_pair()
-        async with served(far):
+@run_by(run)
+async def test_failed_call_propagates_through_the_nursery_of_its_caller() -> None:
+    near, far = trio.testing.memory_stream_pair()
+    async with served(far), open_transport(near, era="handshake") as client:
+        with pytest.RaisesGroup(RequestError):
             async with trio.open_nursery() as nursery:
-                client = await connect(near, nursery=nursery)
-                nursery.cancel_scope.cancel()
-            assert client.ended is not None
-            assert client.ended.reason is CloseReason.ABORTED
-            client.close()
-            await client.aclose()
+                nursery.start_soon(client.call_tool, "none")
+                nursery.start_soon(client.call_tool, "never_ends")
+        await client.ping()
 
-    run(main)
+
+@run_by(run)
+async def test_client_ends_with_its_cancelled_nursery() -> None:
+    near, far = trio.testing.memory_stream_pair()
+    async with served(far):
+        async with trio.open_nursery() as nursery:
+            client = await connect(near, nursery=nursery)
+            nursery.cancel_scope.cancel()
+        assert client.ended is not None
+        assert client.ended.reason is CloseReason.ABORTED
+        client.close()
+        await client.aclose()
 
 
 async def use_task_group() -> None:

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 import trio
 import trio.testing
+from runners import run_by
 
 from mcpio.trio._descriptors import PollReader, PollWriter, StdioStream, ThreadReader, ThreadWriter
 
@@ -38,167 +39,150 @@ async def fails_with(kind: type[BaseException], call: Callable[[], Awaitable[obj
 
 
 @both
-def test_sent_bytes_are_received(ends: Ends) -> None:
-    async def main() -> None:
-        stream = StdioStream(*ends())
-        await stream.send_all(b"one")
-        await stream.send_all(bytearray(b"two"))
-        await stream.send_all(memoryview(b"three"))
-        await stream.send_all(b"")
-        await stream.wait_send_all_might_not_block()
-        received = b""
-        while len(received) < 11:
-            received += await stream.receive_some(4)
-        assert received == b"onetwothree"
-        await stream.aclose()
-
-    trio.run(main)
+@run_by(trio.run)
+async def test_sent_bytes_are_received(ends: Ends) -> None:
+    stream = StdioStream(*ends())
+    await stream.send_all(b"one")
+    await stream.send_all(bytearray(b"two"))
+    await stream.send_all(memoryview(b"three"))
+    await stream.send_all(b"")
+    await stream.wait_send_all_might_not_block()
+    received = b""
+    while len(received) < 11:
+        received += await stream.receive_some(4)
+    assert received == b"onetwothree"
+    await stream.aclose()
 
 
 @both
-def test_fd_stream_passes_trios_stream_checks(ends: Ends) -> None:
+@run_by(trio.run)
+async def test_fd_stream_passes_trios_stream_checks(ends: Ends) -> None:
     """Every call is a checkpoint, errors are Trio's, and a closed stream stays closed."""
-
-    async def main() -> None:
-        stream = StdioStream(*ends())
-        assert isinstance(stream, trio.abc.HalfCloseableStream)
-        with trio.testing.assert_checkpoints():
-            await stream.send_all(b"x")
-        with trio.testing.assert_checkpoints():
-            assert await stream.receive_some() == b"x"
-        with trio.testing.assert_checkpoints():
-            await stream.wait_send_all_might_not_block()
-        for wrong in (0, -1):
-            with pytest.raises(ValueError, match="max_bytes"):
-                await stream.receive_some(wrong)
-        with trio.testing.assert_checkpoints():
-            await stream.send_eof()
+    stream = StdioStream(*ends())
+    assert isinstance(stream, trio.abc.HalfCloseableStream)
+    with trio.testing.assert_checkpoints():
+        await stream.send_all(b"x")
+    with trio.testing.assert_checkpoints():
+        assert await stream.receive_some() == b"x"
+    with trio.testing.assert_checkpoints():
+        await stream.wait_send_all_might_not_block()
+    for wrong in (0, -1):
+        with pytest.raises(ValueError, match="max_bytes"):
+            await stream.receive_some(wrong)
+    with trio.testing.assert_checkpoints():
         await stream.send_eof()
-        await fails_with(trio.ClosedResourceError, lambda: stream.send_all(b"x"))
-        await fails_with(trio.ClosedResourceError, lambda: stream.send_all(b""))
-        await fails_with(trio.ClosedResourceError, stream.wait_send_all_might_not_block)
-        with pytest.raises(trio.ClosedResourceError):
-            stream.send_nowait(b"x")
-        assert await stream.receive_some() == b""
-        with trio.testing.assert_checkpoints():
-            await stream.aclose()
+    await stream.send_eof()
+    await fails_with(trio.ClosedResourceError, lambda: stream.send_all(b"x"))
+    await fails_with(trio.ClosedResourceError, lambda: stream.send_all(b""))
+    await fails_with(trio.ClosedResourceError, stream.wait_send_all_might_not_block)
+    with pytest.raises(trio.ClosedResourceError):
+        stream.send_nowait(b"x")
+    assert await stream.receive_some() == b""
+    with trio.testing.assert_checkpoints():
         await stream.aclose()
-        stream.close()
-        await fails_with(trio.ClosedResourceError, stream.receive_some)
-        await fails_with(trio.ClosedResourceError, stream.send_eof)
-
-    trio.run(main)
+    await stream.aclose()
+    stream.close()
+    await fails_with(trio.ClosedResourceError, stream.receive_some)
+    await fails_with(trio.ClosedResourceError, stream.send_eof)
 
 
 @both
-def test_concurrent_use_raises_busy_resource_error(ends: Ends) -> None:
-    async def main() -> None:
-        stream = StdioStream(*ends())
+@run_by(trio.run)
+async def test_concurrent_use_raises_busy_resource_error(ends: Ends) -> None:
+    stream = StdioStream(*ends())
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(stream.receive_some)
+        await trio.testing.wait_all_tasks_blocked()
+        await fails_with(trio.BusyResourceError, stream.receive_some)
+        await stream.send_all(b"x")
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(stream.send_all, BIG)
+        await trio.testing.wait_all_tasks_blocked()
+        await fails_with(trio.BusyResourceError, lambda: stream.send_all(b"x"))
+        await fails_with(trio.BusyResourceError, stream.send_eof)
+        await fails_with(trio.BusyResourceError, stream.wait_send_all_might_not_block)
+        with pytest.raises(trio.BusyResourceError):
+            stream.send_nowait(b"x")
+        left = len(BIG)
+        while left:
+            left -= len(await stream.receive_some())
+    stream.close()
+
+
+@both
+@run_by(trio.run)
+async def test_closing_wakes_the_tasks_that_wait(ends: Ends) -> None:
+    stream = StdioStream(*ends())
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(fails_with, trio.ClosedResourceError, lambda: stream.send_all(BIG))
+        await trio.testing.wait_all_tasks_blocked()
+        stream.close()
+    stream = StdioStream(*ends())
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(fails_with, trio.ClosedResourceError, stream.receive_some)
+        await trio.testing.wait_all_tasks_blocked()
+        stream.close()
+
+
+@both
+@run_by(trio.run)
+async def test_a_cancelled_receive_loses_nothing(ends: Ends) -> None:
+    stream = StdioStream(*ends())
+    with trio.CancelScope() as scope:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(stream.receive_some)
             await trio.testing.wait_all_tasks_blocked()
-            await fails_with(trio.BusyResourceError, stream.receive_some)
-            await stream.send_all(b"x")
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(stream.send_all, BIG)
-            await trio.testing.wait_all_tasks_blocked()
-            await fails_with(trio.BusyResourceError, lambda: stream.send_all(b"x"))
-            await fails_with(trio.BusyResourceError, stream.send_eof)
-            await fails_with(trio.BusyResourceError, stream.wait_send_all_might_not_block)
-            with pytest.raises(trio.BusyResourceError):
-                stream.send_nowait(b"x")
-            left = len(BIG)
-            while left:
-                left -= len(await stream.receive_some())
-        stream.close()
-
-    trio.run(main)
-
-
-@both
-def test_closing_wakes_the_tasks_that_wait(ends: Ends) -> None:
-    async def main() -> None:
-        stream = StdioStream(*ends())
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(fails_with, trio.ClosedResourceError, lambda: stream.send_all(BIG))
-            await trio.testing.wait_all_tasks_blocked()
-            stream.close()
-        stream = StdioStream(*ends())
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(fails_with, trio.ClosedResourceError, stream.receive_some)
-            await trio.testing.wait_all_tasks_blocked()
-            stream.close()
-
-    trio.run(main)
-
-
-@both
-def test_a_cancelled_receive_loses_nothing(ends: Ends) -> None:
-    async def main() -> None:
-        stream = StdioStream(*ends())
-        with trio.CancelScope() as scope:
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(stream.receive_some)
-                await trio.testing.wait_all_tasks_blocked()
-                scope.cancel()
-        await stream.send_all(b"abc")
-        with trio.CancelScope() as scope:
             scope.cancel()
-            await stream.receive_some()
-        assert scope.cancelled_caught
-        assert await stream.receive_some(2) == b"ab"
-        assert await stream.receive_some(2) == b"c"
-        stream.close()
-
-    trio.run(main)
-
-
-@both
-def test_a_send_in_a_cancelled_scope_sends_nothing(ends: Ends) -> None:
-    async def main() -> None:
-        stream = StdioStream(*ends())
-        with trio.CancelScope() as scope:
-            scope.cancel()
-            await stream.send_all(b"never")
-        assert scope.cancelled_caught
-        await stream.send_eof()
-        assert await stream.receive_some() == b""
-        stream.close()
-
-    trio.run(main)
+    await stream.send_all(b"abc")
+    with trio.CancelScope() as scope:
+        scope.cancel()
+        await stream.receive_some()
+    assert scope.cancelled_caught
+    assert await stream.receive_some(2) == b"ab"
+    assert await stream.receive_some(2) == b"c"
+    stream.close()
 
 
 @both
-def test_send_without_a_reader_raises_broken_resource_error(ends: Ends) -> None:
-    async def main() -> None:
-        source, sink = ends()
-        source.close()
-        await fails_with(trio.BrokenResourceError, lambda: sink.send_all(b"x"))
-        sink.close()
+@run_by(trio.run)
+async def test_a_send_in_a_cancelled_scope_sends_nothing(ends: Ends) -> None:
+    stream = StdioStream(*ends())
+    with trio.CancelScope() as scope:
+        scope.cancel()
+        await stream.send_all(b"never")
+    assert scope.cancelled_caught
+    await stream.send_eof()
+    assert await stream.receive_some() == b""
+    stream.close()
 
-    trio.run(main)
+
+@both
+@run_by(trio.run)
+async def test_send_without_a_reader_raises_broken_resource_error(ends: Ends) -> None:
+    source, sink = ends()
+    source.close()
+    await fails_with(trio.BrokenResourceError, lambda: sink.send_all(b"x"))
+    sink.close()
 
 
-def test_send_nowait_returns_how_much_was_sent() -> None:
-    async def main() -> None:
-        source, sink = polled()
-        stream = StdioStream(source, sink)
-        sent = 0
-        while (wrote := stream.send_nowait(BIG)) > 0:
-            sent += wrote
-        assert 4096 <= sent < len(BIG)
-        while sent:
-            sent -= len(await stream.receive_some())
-        source.close()
-        with pytest.raises(trio.BrokenResourceError):
-            stream.send_nowait(b"x")
-        stream.close()
+@run_by(trio.run)
+async def test_send_nowait_returns_how_much_was_sent() -> None:
+    source, sink = polled()
+    stream = StdioStream(source, sink)
+    sent = 0
+    while (wrote := stream.send_nowait(BIG)) > 0:
+        sent += wrote
+    assert 4096 <= sent < len(BIG)
+    while sent:
+        sent -= len(await stream.receive_some())
+    source.close()
+    with pytest.raises(trio.BrokenResourceError):
+        stream.send_nowait(b"x")
+    stream.close()
 
-        threads = StdioStream(*threaded())
-        assert threads.send_nowait(b"x") == 0
-        threads.close()
-
-    trio.run(main)
+    threads = StdioStream(*threaded())
+    assert threads.send_nowait(b"x") == 0
+    threads.close()
 
 
 def test_short_read_is_followed_by_a_wait() -> None:
@@ -230,52 +214,46 @@ def test_short_read_is_followed_by_a_wait() -> None:
     trio.run(main)
 
 
-def test_the_end_of_the_output_is_reported_once_and_only_where_a_peer_sees_it() -> None:
-    async def main() -> None:
-        told: list[str] = []
-        source, sink = polled()
-        stream = StdioStream(source, sink, on_eof=lambda: told.append("pipe"))
-        await stream.send_eof()
-        await stream.send_eof()
-        stream.close()
-        source, sink = polled()
-        sink.ends_for_peer = False
-        stream = StdioStream(source, sink, on_eof=lambda: told.append("file"))
-        await stream.send_eof()
-        stream.close()
-        assert told == ["pipe"]
-
-    trio.run(main)
+@run_by(trio.run)
+async def test_the_end_of_the_output_is_reported_once_and_only_where_a_peer_sees_it() -> None:
+    told: list[str] = []
+    source, sink = polled()
+    stream = StdioStream(source, sink, on_eof=lambda: told.append("pipe"))
+    await stream.send_eof()
+    await stream.send_eof()
+    stream.close()
+    source, sink = polled()
+    sink.ends_for_peer = False
+    stream = StdioStream(source, sink, on_eof=lambda: told.append("file"))
+    await stream.send_eof()
+    stream.close()
+    assert told == ["pipe"]
 
 
-def test_an_input_can_be_handed_over_under_its_reader() -> None:
-    async def main() -> None:
-        source, sink = polled()
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(fails_with, trio.ClosedResourceError, source.receive_some)
-            await trio.testing.wait_all_tasks_blocked()
-            heir = source.hand_over()
-        await sink.send_all(b"the rest")
-        assert await heir.receive_some() == b"the rest"
-        heir.close()
-        sink.close()
-
-    trio.run(main)
+@run_by(trio.run)
+async def test_an_input_can_be_handed_over_under_its_reader() -> None:
+    source, sink = polled()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(fails_with, trio.ClosedResourceError, source.receive_some)
+        await trio.testing.wait_all_tasks_blocked()
+        heir = source.hand_over()
+    await sink.send_all(b"the rest")
+    assert await heir.receive_some() == b"the rest"
+    heir.close()
+    sink.close()
 
 
-def test_send_eof_after_the_peer_left_raises_nothing() -> None:
-    async def main() -> None:
-        ours, theirs = socket.socketpair()
-        theirs.close()
+@run_by(trio.run)
+async def test_send_eof_after_the_peer_left_raises_nothing() -> None:
+    ours, theirs = socket.socketpair()
+    theirs.close()
 
-        def refuse(fd: int) -> None:
-            raise OSError(107, "not connected")
+    def refuse(fd: int) -> None:
+        raise OSError(107, "not connected")
 
-        sink = PollWriter(ours.detach(), shut_down=refuse)
-        sink.send_eof()
-        sink.send_eof()
-
-    trio.run(main)
+    sink = PollWriter(ours.detach(), shut_down=refuse)
+    sink.send_eof()
+    sink.send_eof()
 
 
 def test_closing_after_the_run_does_nothing() -> None:
@@ -286,52 +264,46 @@ def test_closing_after_the_run_does_nothing() -> None:
     stream.close()
 
 
-def test_a_cancelled_send_by_a_thread_is_finished_before_the_next() -> None:
-    async def main() -> None:
-        source, sink = threaded()
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(sink.send_all, BIG)
-            await trio.testing.wait_all_tasks_blocked()
-            nursery.cancel_scope.cancel()
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(sink.send_all, b"next")
-            received = bytearray()
-            while len(received) < len(BIG) + 4:
-                received += await source.receive_some()
-        assert received == BIG + b"next"
+@run_by(trio.run)
+async def test_a_cancelled_send_by_a_thread_is_finished_before_the_next() -> None:
+    source, sink = threaded()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(sink.send_all, BIG)
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(sink.send_all, b"next")
+        received = bytearray()
+        while len(received) < len(BIG) + 4:
+            received += await source.receive_some()
+    assert received == BIG + b"next"
+    source.close()
+    sink.close()
+
+
+@run_by(trio.run)
+async def test_error_of_the_thread_is_raised_in_the_reading_task() -> None:
+    def refuse(fd: int, size: int) -> bytes:
+        raise MemoryError("no room")
+
+    reading, writing = os.pipe()
+    source = ThreadReader(reading, refuse)
+    await fails_with(MemoryError, source.receive_some)
+    source.close()
+    os.close(writing)
+
+
+@run_by(trio.run)
+async def test_descriptor_is_closed_when_its_blocking_call_returns() -> None:
+    reading, writing = os.pipe()
+    source = ThreadReader(reading)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(fails_with, trio.ClosedResourceError, source.receive_some)
+        await trio.testing.wait_all_tasks_blocked()
         source.close()
-        sink.close()
-
-    trio.run(main)
-
-
-def test_error_of_the_thread_is_raised_in_the_reading_task() -> None:
-    async def main() -> None:
-        def refuse(fd: int, size: int) -> bytes:
-            raise MemoryError("no room")
-
-        reading, writing = os.pipe()
-        source = ThreadReader(reading, refuse)
-        await fails_with(MemoryError, source.receive_some)
-        source.close()
-        os.close(writing)
-
-    trio.run(main)
-
-
-def test_descriptor_is_closed_when_its_blocking_call_returns() -> None:
-    async def main() -> None:
-        reading, writing = os.pipe()
-        source = ThreadReader(reading)
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(fails_with, trio.ClosedResourceError, source.receive_some)
-            await trio.testing.wait_all_tasks_blocked()
-            source.close()
-        os.fstat(reading)
-        os.close(writing)
-        await trio.to_thread.run_sync(wait_until_closed, reading)
-
-    trio.run(main)
+    os.fstat(reading)
+    os.close(writing)
+    await trio.to_thread.run_sync(wait_until_closed, reading)
 
 
 def test_a_call_that_outlives_the_run_closes_its_descriptor() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import trio
 from peers import HELLO, call, lines, run
+from runners import run_by
 
 from mcpio.app.server import Server
 from mcpio.engine.limits import Limits
@@ -60,23 +61,21 @@ def test_any_other_large_result_is_an_error_of_its_request(caplog: pytest.LogCap
     assert len(caplog.records) == 1
 
 
-def test_reading_client_loses_no_answer_of_any_number_and_size() -> None:
-    async def main() -> None:
-        ours, theirs = trio.testing.memory_stream_pair()
-        server = a_server(Options(limits=Limits(high_water=4000, queued_bytes=20_000)))
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(serve, server, theirs)
-            asked = [call(id, "text", size=3000) for id in range(1, 101)]
-            await ours.send_all(lines(HELLO, {"method": "notifications/initialized"}, *asked))
-            data = b""
-            while data.count(b"\n") < 101:
-                data += await ours.receive_some()
-            await ours.aclose()
-        answers: list[Any] = [json.loads(line) for line in data.splitlines()]
-        assert [answer["id"] for answer in answers] == list(range(101))
-        assert all(len(str(answer)) > 3000 for answer in answers[1:])
-
-    run(main)
+@run_by(run)
+async def test_reading_client_loses_no_answer_of_any_number_and_size() -> None:
+    ours, theirs = trio.testing.memory_stream_pair()
+    server = a_server(Options(limits=Limits(high_water=4000, queued_bytes=20_000)))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(serve, server, theirs)
+        asked = [call(id, "text", size=3000) for id in range(1, 101)]
+        await ours.send_all(lines(HELLO, {"method": "notifications/initialized"}, *asked))
+        data = b""
+        while data.count(b"\n") < 101:
+            data += await ours.receive_some()
+        await ours.aclose()
+    answers: list[Any] = [json.loads(line) for line in data.splitlines()]
+    assert [answer["id"] for answer in answers] == list(range(101))
+    assert all(len(str(answer)) > 3000 for answer in answers[1:])
 
 
 def test_the_end_of_a_session_whose_client_does_not_read_is_logged(caplog: pytest.LogCaptureFixture) -> None:
@@ -125,25 +124,23 @@ def test_concurrent_calls_of_any_number_and_size_are_answered(arguments: dict[st
     run(main)
 
 
-def test_a_call_that_waits_to_be_sent_has_its_timeout_and_may_be_cancelled() -> None:
-    async def main() -> None:
-        ours, theirs = trio.testing.memory_stream_pair()
-        limits = Limits(queued_bytes=2000)
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(serve, a_server(), theirs)
-            client = await connect(ours, nursery=nursery, options=Options(limits=limits), era="handshake")
-            ours.send_stream.send_all_hook = trio.sleep_forever
-            for _ in range(3):
-                nursery.start_soon(partial(client.call_tool, "text", {"size": 1, "padding": "x" * 500}, timeout=None))
-            await trio.testing.wait_all_tasks_blocked()
-            with pytest.raises(RequestTimeout, match="tools/call"):
-                await client.call_tool("text", {"size": 1}, timeout=3)
-            with trio.move_on_after(5) as scope:
-                await client.call_tool("text", {"size": 1}, timeout=None)
-            assert scope.cancelled_caught
-            nursery.cancel_scope.cancel()
-
-    run(main)
+@run_by(run)
+async def test_a_call_that_waits_to_be_sent_has_its_timeout_and_may_be_cancelled() -> None:
+    ours, theirs = trio.testing.memory_stream_pair()
+    limits = Limits(queued_bytes=2000)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(serve, a_server(), theirs)
+        client = await connect(ours, nursery=nursery, options=Options(limits=limits), era="handshake")
+        ours.send_stream.send_all_hook = trio.sleep_forever
+        for _ in range(3):
+            nursery.start_soon(partial(client.call_tool, "text", {"size": 1, "padding": "x" * 500}, timeout=None))
+        await trio.testing.wait_all_tasks_blocked()
+        with pytest.raises(RequestTimeout, match="tools/call"):
+            await client.call_tool("text", {"size": 1}, timeout=3)
+        with trio.move_on_after(5) as scope:
+            await client.call_tool("text", {"size": 1}, timeout=None)
+        assert scope.cancelled_caught
+        nursery.cancel_scope.cancel()
 
 
 def test_client_with_the_most_memory_held_is_disconnected(caplog: pytest.LogCaptureFixture) -> None:
@@ -182,18 +179,16 @@ def test_client_with_the_most_memory_held_is_disconnected(caplog: pytest.LogCapt
     assert "most was held for it" in caplog.text
 
 
-def test_limit_too_small_for_the_size_error_gives_an_internal_error() -> None:
-    async def main() -> None:
-        ours, theirs = trio.testing.memory_stream_pair()
-        server = a_server(Options(limits=Limits(sent_message_bytes=500)))
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(serve, server, theirs)
-            id: Any = "i" * 380
-            await ours.send_all(lines(HELLO, {"method": "notifications/initialized"}, call(id, "text", size=5000)))
-            data = b""
-            while data.count(b"\n") < 2:
-                data += await ours.receive_some()
-            await ours.aclose()
-        assert json.loads(data.splitlines()[1])["error"]["message"] == "Internal error"
-
-    run(main)
+@run_by(run)
+async def test_limit_too_small_for_the_size_error_gives_an_internal_error() -> None:
+    ours, theirs = trio.testing.memory_stream_pair()
+    server = a_server(Options(limits=Limits(sent_message_bytes=500)))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(serve, server, theirs)
+        id: Any = "i" * 380
+        await ours.send_all(lines(HELLO, {"method": "notifications/initialized"}, call(id, "text", size=5000)))
+        data = b""
+        while data.count(b"\n") < 2:
+            data += await ours.receive_some()
+        await ours.aclose()
+    assert json.loads(data.splitlines()[1])["error"]["message"] == "Internal error"

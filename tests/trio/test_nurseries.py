@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import trio
+from runners import run_by
 
 from mcpio._drivers import first_failure
 from mcpio.trio._runtime import ungrouped
@@ -74,12 +75,10 @@ async def one_that_fails_at_the_end() -> None:
             nursery.start_soon(fail_at_the_end)
 
 
-def test_failure_takes_precedence_over_cancellations() -> None:
-    async def main() -> None:
-        with trio.move_on_after(0), pytest.raises(ValueError, match="x"):
-            await one_that_fails_at_the_end()
-
-    trio.run(main)
+@run_by(trio.run)
+async def test_failure_takes_precedence_over_cancellations() -> None:
+    with trio.move_on_after(0), pytest.raises(ValueError, match="x"):
+        await one_that_fails_at_the_end()
 
 
 def test_first_of_several_failures_is_raised() -> None:

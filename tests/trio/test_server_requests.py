@@ -10,6 +10,7 @@ import pytest
 import trio
 import trio.testing
 from peers import run
+from runners import run_by
 
 from mcpio.app.client import Client
 from mcpio.app.context import Context, RequestScope
@@ -119,13 +120,11 @@ async def answer_later(scope: RequestScope, request: CreateMessageRequest) -> Cr
 
 @over_each
 @pytest.mark.parametrize(("sampler", "said"), [(answer_at_once, "quick says 4"), (answer_later, "slow says four")])
-def test_sampling_callback_answers_a_tool(connected: Any, sampler: Any, said: str) -> None:
-    async def main() -> None:
-        async with connected(sampling=sampler) as client:
-            assert text_of(await client.call_tool("ask_model")) == said
-            assert text_of(await client.call_tool("ask_both_at_once")) == "20"
-
-    run(main)
+@run_by(run)
+async def test_sampling_callback_answers_a_tool(connected: Any, sampler: Any, said: str) -> None:
+    async with connected(sampling=sampler) as client:
+        assert text_of(await client.call_tool("ask_model")) == said
+        assert text_of(await client.call_tool("ask_both_at_once")) == "20"
 
 
 @pytest.mark.req("PROG-08")
@@ -187,15 +186,13 @@ def test_roots_are_requested_from_the_client(connected: Any) -> None:
 
 
 @over_each
-def test_undeclared_requests_fail_the_tool(connected: Any) -> None:
-    async def main() -> None:
-        async with connected() as client:
-            for tool in ("ask_model", "ask_user", "ask_roots"):
-                result = await client.call_tool(tool)
-                assert result.is_error
-                assert "did not declare" in text_of(result)
-
-    run(main)
+@run_by(run)
+async def test_undeclared_requests_fail_the_tool(connected: Any) -> None:
+    async with connected() as client:
+        for tool in ("ask_model", "ask_user", "ask_roots"):
+            result = await client.call_tool(tool)
+            assert result.is_error
+            assert "did not declare" in text_of(result)
 
 
 @over_each
@@ -284,9 +281,7 @@ def test_closed_connection_cancels_the_callback(connected: Any) -> None:
 
 
 @over_each
-def test_a_thread_cannot_wait_for_the_client(connected: Any) -> None:
-    async def main() -> None:
-        async with connected(sampling=answer_at_once) as client:
-            assert "make it async" in text_of(await client.call_tool("ask_from_a_thread"))
-
-    trio.run(main)
+@run_by(trio.run)
+async def test_a_thread_cannot_wait_for_the_client(connected: Any) -> None:
+    async with connected(sampling=answer_at_once) as client:
+        assert "make it async" in text_of(await client.call_tool("ask_from_a_thread"))

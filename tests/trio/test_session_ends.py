@@ -11,6 +11,7 @@ import pytest
 import trio
 import trio.testing
 from peers import HELLO, HELLO_INFO, WithRoom, a_server, call, lines, read_to_end, run
+from runners import run_by
 
 from mcpio.app.client import Client
 from mcpio.app.context import Context
@@ -197,16 +198,14 @@ def test_close_during_the_handshake() -> None:
     run(main)
 
 
-def test_nothing_is_sent_on_a_closed_connection() -> None:
-    async def main() -> None:
-        async with connected() as (client, _):
-            await client.aclose()
-            with pytest.raises(NoBackChannel, match=r"^the connection is closed$"):
-                await client.ping()
-            with pytest.raises(NoBackChannel):
-                client.notify_roots_changed()
-
-    run(main)
+@run_by(run)
+async def test_nothing_is_sent_on_a_closed_connection() -> None:
+    async with connected() as (client, _):
+        await client.aclose()
+        with pytest.raises(NoBackChannel, match=r"^the connection is closed$"):
+            await client.ping()
+        with pytest.raises(NoBackChannel):
+            client.notify_roots_changed()
 
 
 @pytest.mark.req("LIFE-17")
@@ -310,19 +309,17 @@ INITIALIZED: dict[str, Any] = {"method": "notifications/initialized"}
 
 
 @pytest.mark.parametrize("seconds", [4.9, 5.1])
-def test_end_timeout_bounds_requests_of_a_half_closed_client(seconds: float) -> None:
-    async def main() -> None:
-        near, far = trio.testing.memory_stream_pair()
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(partial(serve, a_server(), far, end_timeout=5))
-            await near.send_all(lines(HELLO, INITIALIZED, call(1, "takes", seconds=seconds)))
-            await trio.testing.wait_all_tasks_blocked()
-            await near.send_eof()
-            said = await read_to_end(near)
-        assert (b'"id":1,"result"' in said) is (seconds < 5)
-        assert trio.current_time() == pytest.approx(min(seconds, 5))
-
-    run(main)
+@run_by(run)
+async def test_end_timeout_bounds_requests_of_a_half_closed_client(seconds: float) -> None:
+    near, far = trio.testing.memory_stream_pair()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(partial(serve, a_server(), far, end_timeout=5))
+        await near.send_all(lines(HELLO, INITIALIZED, call(1, "takes", seconds=seconds)))
+        await trio.testing.wait_all_tasks_blocked()
+        await near.send_eof()
+        said = await read_to_end(near)
+    assert (b'"id":1,"result"' in said) is (seconds < 5)
+    assert trio.current_time() == pytest.approx(min(seconds, 5))
 
 
 def test_handlers_are_cancelled_when_a_client_that_ended_its_side_is_given_up() -> None:
@@ -343,13 +340,11 @@ def test_handlers_are_cancelled_when_a_client_that_ended_its_side_is_given_up() 
     assert server.instructions == "cancelled"
 
 
-def test_half_closed_client_is_answered_without_a_limit_by_default() -> None:
-    async def main() -> None:
-        near, far = trio.testing.memory_stream_pair()
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(serve, a_server(), far)
-            await near.send_all(lines(HELLO, INITIALIZED, call(1, "takes", seconds=100_000)))
-            await near.send_eof()
-            assert b'"id":1,"result"' in await read_to_end(near)
-
-    run(main)
+@run_by(run)
+async def test_half_closed_client_is_answered_without_a_limit_by_default() -> None:
+    near, far = trio.testing.memory_stream_pair()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(serve, a_server(), far)
+        await near.send_all(lines(HELLO, INITIALIZED, call(1, "takes", seconds=100_000)))
+        await near.send_eof()
+        assert b'"id":1,"result"' in await read_to_end(near)

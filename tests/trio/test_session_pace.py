@@ -11,6 +11,7 @@ import pytest
 import trio
 import trio.testing
 from peers import HELLO, WithRoom, a_server, call, lines, read_to_end, run
+from runners import run_by
 
 from mcpio._drivers.actor import EVENTS_PER_TURN
 from mcpio.app.server import Server
@@ -55,39 +56,35 @@ async def stalled_client(server: Server, *messages: dict[str, Any]) -> AsyncIter
         nursery.cancel_scope.cancel()
 
 
-def test_client_that_reads_nothing_is_disconnected_beyond_queued_bytes() -> None:
-    async def main() -> None:
-        server = a_server(queued_bytes=10_000)
-        async with stalled_client(server, call(1, "never_ends")) as (session, stream):
-            for _ in range(20):
-                session.log("error", "x" * 1000)  # type: ignore[attr-defined]  # a server's session has it
-            with trio.fail_after(10):
-                await session.driver.wait_closed()
-            assert session.ended is not None
-            assert session.ended.reason is CloseReason.SLOW_CONSUMER
-            assert stream.closed
-            assert server.instructions == "cancelled"
-            with pytest.raises(NoBackChannel):
-                session.notify(object())
-
-    run(main)
+@run_by(run)
+async def test_client_that_reads_nothing_is_disconnected_beyond_queued_bytes() -> None:
+    server = a_server(queued_bytes=10_000)
+    async with stalled_client(server, call(1, "never_ends")) as (session, stream):
+        for _ in range(20):
+            session.log("error", "x" * 1000)  # type: ignore[attr-defined]  # a server's session has it
+        with trio.fail_after(10):
+            await session.driver.wait_closed()
+        assert session.ended is not None
+        assert session.ended.reason is CloseReason.SLOW_CONSUMER
+        assert stream.closed
+        assert server.instructions == "cancelled"
+        with pytest.raises(NoBackChannel):
+            session.notify(object())
 
 
-def test_client_that_reads_nothing_affects_no_other() -> None:
-    async def main() -> None:
-        server = a_server()
-        flood = [call(number, "large", size=100_000) for number in range(1, 60)]
-        async with stalled_client(server, *flood) as (stalled, _), trio.open_nursery() as nursery:
-            near, far = trio.testing.memory_stream_pair()
-            nursery.start_soon(serve, server, far)
-            began = trio.current_time()
-            async with open_transport(near) as client:
-                for _ in range(100):
-                    await client.call_tool("large", {"size": 10})
-            assert trio.current_time() == began
-            assert stalled.ended is None
-
-    run(main)
+@run_by(run)
+async def test_client_that_reads_nothing_affects_no_other() -> None:
+    server = a_server()
+    flood = [call(number, "large", size=100_000) for number in range(1, 60)]
+    async with stalled_client(server, *flood) as (stalled, _), trio.open_nursery() as nursery:
+        near, far = trio.testing.memory_stream_pair()
+        nursery.start_soon(serve, server, far)
+        began = trio.current_time()
+        async with open_transport(near) as client:
+            for _ in range(100):
+                await client.call_tool("large", {"size": 10})
+        assert trio.current_time() == began
+        assert stalled.ended is None
 
 
 def test_client_with_many_requests_lets_others_take_turns() -> None:
@@ -135,104 +132,93 @@ class Recording(WithRoom):
         return super().send_nowait(data)
 
 
-def test_after_each_read_one_message_goes_out_at_once_and_those_behind_it_together() -> None:
-    async def main() -> None:
-        near, far = trio.testing.memory_stream_pair()
-        stream = Recording(near, far.receive_stream)
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(serve, a_server(), far)
-            async with open_transport(stream, era="handshake") as client, trio.open_nursery() as callers:
-                await trio.testing.wait_all_tasks_blocked()
-                stream.writes.clear()
-                for _ in range(4):
-                    callers.start_soon(client.call_tool, "takes", {"seconds": 1})
-                await trio.testing.wait_all_tasks_blocked()
-                assert stream.writes == [1, 3]
-                await client.call_tool("takes", {"seconds": 2})
-                assert stream.writes == [1, 3, 1]
-                await client.ping()
-                assert stream.writes == [1, 3, 1, 1]
-
-    run(main)
-
-
-def test_a_client_that_does_not_read_its_answers_is_asked_for_no_more_questions() -> None:
-    async def main() -> None:
-        server = a_server(high_water=100_000)
-        near, far = trio.testing.lockstep_stream_pair()
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(serve, server, far)
-            await near.send_all(lines(HELLO))
-            await near.receive_some()
-            sent = list[int]()
-
-            async def ask() -> None:
-                for number in range(1, 31):
-                    await near.send_all(lines(call(number, "large", size=10_000)))
-                    sent.append(number)
-                await near.send_eof()
-
-            nursery.start_soon(ask)
+@run_by(run)
+async def test_after_each_read_one_message_goes_out_at_once_and_those_behind_it_together() -> None:
+    near, far = trio.testing.memory_stream_pair()
+    stream = Recording(near, far.receive_stream)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(serve, a_server(), far)
+        async with open_transport(stream, era="handshake") as client, trio.open_nursery() as callers:
             await trio.testing.wait_all_tasks_blocked()
-            # What is unread: the limit, what the writer holds, and what came in with one read.
-            assert len(sent) < 20
-            received = await read_to_end(near)
-            assert received.count(b"\n") == 30
+            stream.writes.clear()
+            for _ in range(4):
+                callers.start_soon(client.call_tool, "takes", {"seconds": 1})
+            await trio.testing.wait_all_tasks_blocked()
+            assert stream.writes == [1, 3]
+            await client.call_tool("takes", {"seconds": 2})
+            assert stream.writes == [1, 3, 1]
+            await client.ping()
+            assert stream.writes == [1, 3, 1, 1]
 
-    run(main)
 
+@run_by(run)
+async def test_a_client_that_does_not_read_its_answers_is_asked_for_no_more_questions() -> None:
+    server = a_server(high_water=100_000)
+    near, far = trio.testing.lockstep_stream_pair()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(serve, server, far)
+        await near.send_all(lines(HELLO))
+        await near.receive_some()
+        sent = list[int]()
 
-def test_client_that_reads_many_large_answers_stays_connected() -> None:
-    """Questions that arrived together are not answered faster than the answers are read."""
-
-    async def main() -> None:
-        near, far = trio.testing.lockstep_stream_pair()
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(serve, a_server(queued_bytes=1_000_000, high_water=100_000), far)
-            await near.send_all(lines(HELLO))
-            await near.receive_some()
-            nursery.start_soon(near.send_all, lines(*(call(number, "large", size=10_000) for number in range(1, 301))))
-            received = b""
-            while received.count(b"\n") < 300:
-                received += await near.receive_some()
+        async def ask() -> None:
+            for number in range(1, 31):
+                await near.send_all(lines(call(number, "large", size=10_000)))
+                sent.append(number)
             await near.send_eof()
 
-    run(main)
+        nursery.start_soon(ask)
+        await trio.testing.wait_all_tasks_blocked()
+        # What is unread: the limit, what the writer holds, and what came in with one read.
+        assert len(sent) < 20
+        received = await read_to_end(near)
+        assert received.count(b"\n") == 30
+
+
+@run_by(run)
+async def test_client_that_reads_many_large_answers_stays_connected() -> None:
+    """Questions that arrived together are not answered faster than the answers are read."""
+    near, far = trio.testing.lockstep_stream_pair()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(serve, a_server(queued_bytes=1_000_000, high_water=100_000), far)
+        await near.send_all(lines(HELLO))
+        await near.receive_some()
+        nursery.start_soon(near.send_all, lines(*(call(number, "large", size=10_000) for number in range(1, 301))))
+        received = b""
+        while received.count(b"\n") < 300:
+            received += await near.receive_some()
+        await near.send_eof()
 
 
 @pytest.mark.parametrize("kind", [trio.StapledStream, WithRoom])
-def test_last_answer_is_delivered_to_a_slow_reader(kind: type[trio.abc.Stream]) -> None:
-    async def main() -> None:
-        near, far = trio.testing.lockstep_stream_pair()
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(serve, a_server(), WithRoom(far) if kind is WithRoom else far)
-            await near.send_all(lines(HELLO, call(1, "takes", seconds=1, size=2_000_000)))
-            await near.send_eof()
-            received = await read_to_end(near, pause=1, at_once=100_000)
-        assert trio.current_time() > 20
-        assert json.loads(received.splitlines()[1])["result"]["content"][0]["text"] == "x" * 2_000_000
-
-    run(main)
+@run_by(run)
+async def test_last_answer_is_delivered_to_a_slow_reader(kind: type[trio.abc.Stream]) -> None:
+    near, far = trio.testing.lockstep_stream_pair()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(serve, a_server(), WithRoom(far) if kind is WithRoom else far)
+        await near.send_all(lines(HELLO, call(1, "takes", seconds=1, size=2_000_000)))
+        await near.send_eof()
+        received = await read_to_end(near, pause=1, at_once=100_000)
+    assert trio.current_time() > 20
+    assert json.loads(received.splitlines()[1])["result"]["content"][0]["text"] == "x" * 2_000_000
 
 
 @pytest.mark.parametrize("grace", [5, 0])
 @pytest.mark.parametrize("pulled", [True, False])
-def test_last_answer_waits_at_most_for_the_grace(grace: float, pulled: bool) -> None:
-    async def main() -> None:
-        server = a_server()
-        near, far = trio.testing.lockstep_stream_pair()
-        async with trio.open_nursery() as nursery:
-            session: Session = await nursery.start(serve, server, far)
-            await near.send_all(lines(HELLO))
-            if pulled:
-                # The last answer is with the transport, which waits for the peer; else it waits behind the first.
-                await near.receive_some()
-            await near.send_all(lines(call(1, "large", size=10)))
-            await near.send_eof()
-            await trio.sleep(100)
-            session.close(2 * grace)
-            session.close(grace)
-            await session.driver.wait_closed()
-            assert trio.current_time() == 100 + grace
-
-    run(main)
+@run_by(run)
+async def test_last_answer_waits_at_most_for_the_grace(grace: float, pulled: bool) -> None:
+    server = a_server()
+    near, far = trio.testing.lockstep_stream_pair()
+    async with trio.open_nursery() as nursery:
+        session: Session = await nursery.start(serve, server, far)
+        await near.send_all(lines(HELLO))
+        if pulled:
+            # The last answer is with the transport, which waits for the peer; else it waits behind the first.
+            await near.receive_some()
+        await near.send_all(lines(call(1, "large", size=10)))
+        await near.send_eof()
+        await trio.sleep(100)
+        session.close(2 * grace)
+        session.close(grace)
+        await session.driver.wait_closed()
+        assert trio.current_time() == 100 + grace

@@ -7,6 +7,7 @@ import socket
 import pytest
 import trio
 import trio.testing
+from runners import run_by
 
 from mcpio.trio._descriptors import QuickSocketStream
 
@@ -29,15 +30,13 @@ def test_socket_stream_passes_trios_stream_checks() -> None:
     trio.run(trio.testing.check_half_closeable_stream, pair, clogged_pair)
 
 
-def test_send_nowait_without_room_sends_nothing_and_raises_trio_errors() -> None:
-    async def main() -> None:
-        left, right = await clogged_pair()
-        assert left.send_nowait(b"more") == 0
-        await right.aclose()
-        with pytest.raises(trio.BrokenResourceError):
-            left.send_nowait(b"more")
-        await left.aclose()
-        with pytest.raises(trio.ClosedResourceError):
-            left.send_nowait(b"more")
-
-    trio.run(main)
+@run_by(trio.run)
+async def test_send_nowait_without_room_sends_nothing_and_raises_trio_errors() -> None:
+    left, right = await clogged_pair()
+    assert left.send_nowait(b"more") == 0
+    await right.aclose()
+    with pytest.raises(trio.BrokenResourceError):
+        left.send_nowait(b"more")
+    await left.aclose()
+    with pytest.raises(trio.ClosedResourceError):
+        left.send_nowait(b"more")

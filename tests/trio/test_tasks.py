@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
+from runners import run_by
 
 from mcpio import CallToolRequest, Context, Server
 from mcpio.app import TaskOptions
@@ -61,29 +62,25 @@ async def look(mine: Mine, id: str, *, fetch: bool = False) -> Any:
     return found
 
 
-def test_tasks_with_a_host_outlive_their_sessions() -> None:
-    async def main() -> None:
-        mine = Mine()
-        async with trio.open_nursery() as nursery:
-            await nursery.start(run_tasks, mine.server)
-            id = await begin(mine)
-            assert (await look(mine, id)).status == "working"
-            mine.enough.set()
-            # The first lifespan is that of the place itself.
-            assert (await look(mine, id, fetch=True)).text == "1"
-            nursery.cancel_scope.cancel()
-
-    trio.run(main)
-
-
-def test_tasks_without_a_host_end_with_their_sessions() -> None:
-    async def main() -> None:
-        mine = Mine()
+@run_by(trio.run)
+async def test_tasks_with_a_host_outlive_their_sessions() -> None:
+    mine = Mine()
+    async with trio.open_nursery() as nursery:
+        await nursery.start(run_tasks, mine.server)
         id = await begin(mine)
-        task = await look(mine, id)
-        assert (task.status, task.status_message) == ("failed", "What the task ran in has ended")
+        assert (await look(mine, id)).status == "working"
+        mine.enough.set()
+        # The first lifespan is that of the place itself.
+        assert (await look(mine, id, fetch=True)).text == "1"
+        nursery.cancel_scope.cancel()
 
-    trio.run(main)
+
+@run_by(trio.run)
+async def test_tasks_without_a_host_end_with_their_sessions() -> None:
+    mine = Mine()
+    id = await begin(mine)
+    task = await look(mine, id)
+    assert (task.status, task.status_message) == ("failed", "What the task ran in has ended")
 
 
 def test_run_tasks_of_a_server_without_tasks_raises() -> None:
@@ -92,26 +89,24 @@ def test_run_tasks_of_a_server_without_tasks_raises() -> None:
 
 
 @pytest.mark.parametrize("resume", [True, False])
-def test_outcome_of_a_cancelled_run_is_stored(tmp_path: Path, resume: bool) -> None:
-    async def main() -> None:
-        with SqliteStore(tmp_path / "tasks.db") as store:
-            first = Mine(resume, store=store)
-            async with trio.open_nursery() as nursery:
-                await nursery.start(run_tasks, first.server)
-                id = await begin(first)
-                nursery.cancel_scope.cancel()
-        with SqliteStore(tmp_path / "tasks.db") as store:
-            second = Mine(resume, store=store)
-            async with trio.open_nursery() as nursery:
-                await nursery.start(run_tasks, second.server)
-                task = await look(second, id)
-                # It was stored in the first process's last moments.
-                assert task.status_message == (None if resume else "What the task ran in has ended")
-                assert (task.status, second.begun) == (("working", 1) if resume else ("failed", 0))
-                second.enough.set()
-                nursery.cancel_scope.cancel()
-
-    trio.run(main)
+@run_by(trio.run)
+async def test_outcome_of_a_cancelled_run_is_stored(tmp_path: Path, resume: bool) -> None:
+    with SqliteStore(tmp_path / "tasks.db") as store:
+        first = Mine(resume, store=store)
+        async with trio.open_nursery() as nursery:
+            await nursery.start(run_tasks, first.server)
+            id = await begin(first)
+            nursery.cancel_scope.cancel()
+    with SqliteStore(tmp_path / "tasks.db") as store:
+        second = Mine(resume, store=store)
+        async with trio.open_nursery() as nursery:
+            await nursery.start(run_tasks, second.server)
+            task = await look(second, id)
+            # It was stored in the first process's last moments.
+            assert task.status_message == (None if resume else "What the task ran in has ended")
+            assert (task.status, second.begun) == (("working", 1) if resume else ("failed", 0))
+            second.enough.set()
+            nursery.cancel_scope.cancel()
 
 
 def test_unfetched_task_expires() -> None:

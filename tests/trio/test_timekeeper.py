@@ -9,56 +9,51 @@ import pytest
 import trio
 import trio.testing
 from peers import run
+from runners import run_by
 
 from mcpio.trio._runtime import Signal, Timekeeper
 
 # Signal
 
 
-def test_waiting_for_a_set_flag_returns_at_once_and_clears_it() -> None:
-    async def main() -> None:
-        signal = Signal()
+@run_by(run)
+async def test_waiting_for_a_set_flag_returns_at_once_and_clears_it() -> None:
+    signal = Signal()
+    signal.set()
+    signal.set()
+    with trio.fail_after(1):
+        await signal.wait()
+    with trio.move_on_after(1) as scope:
+        await signal.wait()
+    assert scope.cancelled_caught
+
+
+@run_by(run)
+async def test_a_flag_wakes_the_task_that_waits() -> None:
+    signal, seen = Signal(), list[str]()
+
+    async def wait() -> None:
+        for _ in range(2):
+            await signal.wait()
+            seen.append("woken")
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(wait)
+        await trio.testing.wait_all_tasks_blocked()
         signal.set()
         signal.set()
-        with trio.fail_after(1):
-            await signal.wait()
-        with trio.move_on_after(1) as scope:
-            await signal.wait()
-        assert scope.cancelled_caught
-
-    run(main)
+        await trio.testing.wait_all_tasks_blocked()
+        assert seen == ["woken", "woken"]
 
 
-def test_a_flag_wakes_the_task_that_waits() -> None:
-    async def main() -> None:
-        signal, seen = Signal(), list[str]()
-
-        async def wait() -> None:
-            for _ in range(2):
-                await signal.wait()
-                seen.append("woken")
-
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(wait)
-            await trio.testing.wait_all_tasks_blocked()
-            signal.set()
-            signal.set()
-            await trio.testing.wait_all_tasks_blocked()
-            assert seen == ["woken", "woken"]
-
-    run(main)
-
-
-def test_a_cancelled_wait_leaves_nothing_behind() -> None:
-    async def main() -> None:
-        signal = Signal()
-        with trio.move_on_after(1):
-            await signal.wait()
-        signal.set()
-        with trio.fail_after(1):
-            await signal.wait()
-
-    run(main)
+@run_by(run)
+async def test_a_cancelled_wait_leaves_nothing_behind() -> None:
+    signal = Signal()
+    with trio.move_on_after(1):
+        await signal.wait()
+    signal.set()
+    with trio.fail_after(1):
+        await signal.wait()
 
 
 # Timekeeper

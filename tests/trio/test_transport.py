@@ -8,6 +8,7 @@ import pytest
 import trio
 import trio.testing
 from peers import run
+from runners import run_by
 
 from mcpio._drivers.event_loop import StreamAdapter
 from mcpio.engine.client import ClientConnection
@@ -127,13 +128,11 @@ def test_no_write_starts_while_another_is_in_progress() -> None:
     run(main)
 
 
-def test_broken_stream_raises_for_the_writer() -> None:
-    async def main() -> None:
-        connection, wire = talking(1), adapter_for(Trickle(-1))
-        wire.send_now(connection)
-        assert wire.unsent
-
-    run(main)
+@run_by(run)
+async def test_broken_stream_raises_for_the_writer() -> None:
+    connection, wire = talking(1), adapter_for(Trickle(-1))
+    wire.send_now(connection)
+    assert wire.unsent
 
 
 @pytest.mark.parametrize("kind", [Trickle, HalfCloseable])
@@ -212,35 +211,29 @@ def test_channel_output_has_the_type_of_the_last_input(kind: type) -> None:
     assert [type(message) for message in channel.sent] == [str if kind is str else bytes]
 
 
-def test_the_end_of_a_channel_is_the_end() -> None:
-    async def main() -> None:
-        connection = talking()
-        await ChannelAdapter(Messages(), binary=False).receive(connection)
-        assert list(connection.events()) == []
-        assert connection.phase is Phase.CLOSING
-
-    run(main)
+@run_by(run)
+async def test_the_end_of_a_channel_is_the_end() -> None:
+    connection = talking()
+    await ChannelAdapter(Messages(), binary=False).receive(connection)
+    assert list(connection.events()) == []
+    assert connection.phase is Phase.CLOSING
 
 
 @pytest.mark.parametrize("message", [{"jsonrpc": "2.0"}, None, 5])
-def test_a_channel_of_something_else_is_refused(message: object) -> None:
-    async def main() -> None:
-        with pytest.raises(TypeError, match=r"a channel's messages must be str or bytes, not (dict|NoneType|int)"):
-            await ChannelAdapter(Messages(message), binary=False).receive(talking())
-
-    run(main)
+@run_by(run)
+async def test_a_channel_of_something_else_is_refused(message: object) -> None:
+    with pytest.raises(TypeError, match=r"a channel's messages must be str or bytes, not (dict|NoneType|int)"):
+        await ChannelAdapter(Messages(message), binary=False).receive(talking())
 
 
 # Which is which
 
 
-def test_a_transport_is_a_stream_or_a_channel() -> None:
-    async def main() -> None:
-        assert isinstance(adapter_for(Trickle()), StreamAdapter)
-        assert isinstance(adapter_for(Messages()), ChannelAdapter)
-        wrong: Any = object()
-        advice = r"a transport must be a trio\.abc\.Stream or a trio\.abc\.Channel, not object"
-        with pytest.raises(TypeError, match=advice):
-            adapter_for(wrong)
-
-    trio.run(main)
+@run_by(trio.run)
+async def test_a_transport_is_a_stream_or_a_channel() -> None:
+    assert isinstance(adapter_for(Trickle()), StreamAdapter)
+    assert isinstance(adapter_for(Messages()), ChannelAdapter)
+    wrong: Any = object()
+    advice = r"a transport must be a trio\.abc\.Stream or a trio\.abc\.Channel, not object"
+    with pytest.raises(TypeError, match=advice):
+        adapter_for(wrong)

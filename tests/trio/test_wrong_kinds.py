@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
+from runners import run_by
 
 from mcpio import Server
 from mcpio.backoff import Backoff
@@ -52,25 +53,21 @@ SERVERS: list[tuple[Callable[..., Any], str]] = [
 
 
 @pytest.mark.parametrize(("opened", "name"), CLIENTS)
-def test_client_option_of_the_wrong_type_raises(opened: Callable[..., Any], name: str) -> None:
-    async def main() -> None:
-        with pytest.raises(TypeError, match=rf"^{name} must be .+, not 'wrong'"):
-            async with opened(**{name: "wrong"}):
+@run_by(trio.run)
+async def test_client_option_of_the_wrong_type_raises(opened: Callable[..., Any], name: str) -> None:
+    with pytest.raises(TypeError, match=rf"^{name} must be .+, not 'wrong'"):
+        async with opened(**{name: "wrong"}):
+            pass
+
+
+@run_by(trio.run)
+async def test_option_of_the_wrong_type_sends_nothing() -> None:
+    near, far = trio.testing.memory_stream_pair()
+    async with far:
+        with pytest.raises(TypeError, match=r"^options must be Options, not 'wrong'"):
+            async with open_transport(near, options="wrong"):  # type: ignore[arg-type]  # which is the point
                 pass
-
-    trio.run(main)
-
-
-def test_option_of_the_wrong_type_sends_nothing() -> None:
-    async def main() -> None:
-        near, far = trio.testing.memory_stream_pair()
-        async with far:
-            with pytest.raises(TypeError, match=r"^options must be Options, not 'wrong'"):
-                async with open_transport(near, options="wrong"):  # type: ignore[arg-type]  # which is the point
-                    pass
-            assert await far.receive_some() == b""
-
-    trio.run(main)
+        assert await far.receive_some() == b""
 
 
 def test_head_bytes_must_be_positive() -> None:
@@ -90,32 +87,28 @@ def test_a_server_with_its_own_options() -> None:
 
 
 @pytest.mark.parametrize(("serve", "name"), SERVERS)
-def test_server_argument_of_the_wrong_type_raises(serve: Callable[..., Any], name: str) -> None:
-    async def main() -> None:
-        with pytest.raises(TypeError, match=rf"^{name} must be .+, not 'wrong'"):
-            await serve(**{name: "wrong"})
-
-    trio.run(main)
+@run_by(trio.run)
+async def test_server_argument_of_the_wrong_type_raises(serve: Callable[..., Any], name: str) -> None:
+    with pytest.raises(TypeError, match=rf"^{name} must be .+, not 'wrong'"):
+        await serve(**{name: "wrong"})
 
 
 @pytest.mark.parametrize("wrong", ["server", Server, None])
-def test_serving_a_non_server_raises_type_error(wrong: Any, tmp_path: Path) -> None:
-    async def main() -> None:
-        near, far = trio.testing.memory_stream_pair()
-        for serving in (
-            lambda: serve(wrong, near),
-            lambda: serve_tcp(wrong),
-            lambda: serve_unix(wrong, tmp_path / "socket"),
-            lambda: serve_http(wrong, port=0),
-            lambda: serve_websocket(wrong, port=0),
-            lambda: run_tasks(wrong),
-            lambda: memory_client(wrong).__aenter__(),
-        ):
-            with pytest.raises(TypeError, match=r"^server must be Server, not "):
-                await serving()
-        assert await far.receive_some() == b""
-
-    trio.run(main)
+@run_by(trio.run)
+async def test_serving_a_non_server_raises_type_error(wrong: Any, tmp_path: Path) -> None:
+    near, far = trio.testing.memory_stream_pair()
+    for serving in (
+        lambda: serve(wrong, near),
+        lambda: serve_tcp(wrong),
+        lambda: serve_unix(wrong, tmp_path / "socket"),
+        lambda: serve_http(wrong, port=0),
+        lambda: serve_websocket(wrong, port=0),
+        lambda: run_tasks(wrong),
+        lambda: memory_client(wrong).__aenter__(),
+    ):
+        with pytest.raises(TypeError, match=r"^server must be Server, not "):
+            await serving()
+    assert await far.receive_some() == b""
 
 
 def test_server_outside_trio_raises_runtime_error(tmp_path: Path) -> None:

@@ -37,6 +37,7 @@ from http2frames import (
 from http2wire import POST, PSEUDO, Http2Client, Shop, http2_site, message, session
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from runners import run_by
 from triowire import RawHttp, in_virtual_time
 
 from mcpio._drivers.http2 import PREFACE, TABLE_BYTES, _Encoder, _Http2
@@ -65,23 +66,21 @@ FLOODS: dict[str, Callable[[int], bytes]] = {
 
 @pytest.mark.req("SEC-10")
 @pytest.mark.parametrize("kind", FLOODS)
-def test_frame_flood_ends_the_connection(kind: str) -> None:
-    async def main() -> None:
-        async with http2_site(Shop().server) as (site, nursery):
-            client = await connected(site, nursery)
-            await client.ask("POST", "/mcp", POST, ends=False)
-            said = 0
-            while not client.farewells and said < 5000:
-                await client.say(b"".join(FLOODS[kind](said + number) for number in range(100)))
-                said += 100
-                await client.settle()
-            assert client.farewells == [CALM]
-            assert 1000 <= said <= 1100
-            await trio.sleep(1.1)
-            assert client.is_closed
-            await is_well(site, nursery)
-
-    in_virtual_time(main)
+@run_by(in_virtual_time)
+async def test_frame_flood_ends_the_connection(kind: str) -> None:
+    async with http2_site(Shop().server) as (site, nursery):
+        client = await connected(site, nursery)
+        await client.ask("POST", "/mcp", POST, ends=False)
+        said = 0
+        while not client.farewells and said < 5000:
+            await client.say(b"".join(FLOODS[kind](said + number) for number in range(100)))
+            said += 100
+            await client.settle()
+        assert client.farewells == [CALM]
+        assert 1000 <= said <= 1100
+        await trio.sleep(1.1)
+        assert client.is_closed
+        await is_well(site, nursery)
 
 
 def setting(key: int, value: int) -> bytes:
@@ -90,20 +89,18 @@ def setting(key: int, value: int) -> bytes:
 
 
 @pytest.mark.req("SEC-10")
-def test_each_setting_of_a_frame_counts_as_a_frame() -> None:
-    async def main() -> None:
-        async with http2_site(Shop().server) as (site, nursery):
-            client = await connected(site, nursery)
-            few = b"".join(setting(key, 1) for key in range(0x100, 0x100 + 900))
-            await client.say(frame(SETTINGS, 0, few))
-            await client.settle()
-            assert not client.farewells
-            await client.say(frame(SETTINGS, 0, few))
-            await client.settle()
-            assert client.farewells == [CALM]
-            await is_well(site, nursery)
-
-    in_virtual_time(main)
+@run_by(in_virtual_time)
+async def test_each_setting_of_a_frame_counts_as_a_frame() -> None:
+    async with http2_site(Shop().server) as (site, nursery):
+        client = await connected(site, nursery)
+        few = b"".join(setting(key, 1) for key in range(0x100, 0x100 + 900))
+        await client.say(frame(SETTINGS, 0, few))
+        await client.settle()
+        assert not client.farewells
+        await client.say(frame(SETTINGS, 0, few))
+        await client.settle()
+        assert client.farewells == [CALM]
+        await is_well(site, nursery)
 
 
 def test_unknown_settings_are_not_kept() -> None:
@@ -120,21 +117,19 @@ def test_unknown_settings_are_not_kept() -> None:
 # Compressed header fields
 
 
-def test_client_does_not_enlarge_the_table_of_response_fields() -> None:
-    async def main() -> None:
-        async with http2_site(Shop().server) as (site, nursery):
-            client = Http2Client(site.listener.connect())
-            await client.begin(nursery, {SettingCodes.HEADER_TABLE_SIZE: 2**31 - 1})
-            client.http.decoder.max_allowed_table_size = 2**31 - 1
+@run_by(in_virtual_time)
+async def test_client_does_not_enlarge_the_table_of_response_fields() -> None:
+    async with http2_site(Shop().server) as (site, nursery):
+        client = Http2Client(site.listener.connect())
+        await client.begin(nursery, {SettingCodes.HEADER_TABLE_SIZE: 2**31 - 1})
+        client.http.decoder.max_allowed_table_size = 2**31 - 1
+        await client.settle()
+        headers = await session(client)
+        for number in range(50):
+            asked = await client.ask("POST", "/mcp", headers, message("echo", text=str(number)))
             await client.settle()
-            headers = await session(client)
-            for number in range(50):
-                asked = await client.ask("POST", "/mcp", headers, message("echo", text=str(number)))
-                await client.settle()
-                assert asked.status == 200
-            assert client.http.decoder.header_table_size == TABLE_BYTES
-
-    in_virtual_time(main)
+            assert asked.status == 200
+        assert client.http.decoder.header_table_size == TABLE_BYTES
 
 
 @pytest.mark.parametrize(
@@ -177,22 +172,19 @@ def request(stream: int) -> bytes:
 
 @pytest.mark.parametrize("kind", MADE_TO_RESET)
 @pytest.mark.req("SEC-10")
-def test_provoked_resets_count_as_a_flood(kind: str) -> None:
+@run_by(in_virtual_time)
+async def test_provoked_resets_count_as_a_flood(kind: str) -> None:
     """What goes on after its end is to be reset by the server: that is no way round the bound on resets."""
-
-    async def main() -> None:
-        async with http2_site(Shop().server) as (site, nursery):
-            client = site.connect()
-            await client.say(PREFACE + frame(SETTINGS) + rapid_resets(-1))
-            heard, said = bytearray(), 0
-            while said < 5000 and not is_sent_away(heard):
-                await client.say(b"".join(map(MADE_TO_RESET[kind], range(2 * said + 3, 2 * said + 203, 2))))
-                said += 100
-                heard += await heard_by(client)
-            assert 1000 <= said <= 1100
-            await is_well(site, nursery)
-
-    in_virtual_time(main)
+    async with http2_site(Shop().server) as (site, nursery):
+        client = site.connect()
+        await client.say(PREFACE + frame(SETTINGS) + rapid_resets(-1))
+        heard, said = bytearray(), 0
+        while said < 5000 and not is_sent_away(heard):
+            await client.say(b"".join(map(MADE_TO_RESET[kind], range(2 * said + 3, 2 * said + 203, 2))))
+            said += 100
+            heard += await heard_by(client)
+        assert 1000 <= said <= 1100
+        await is_well(site, nursery)
 
 
 @pytest.mark.parametrize("kind", ["pings", "settings", "requests that are reset at once"])
@@ -286,43 +278,39 @@ def test_protocol_fault_is_named_and_ends_the_connection(kind: str) -> None:
     in_virtual_time(main)
 
 
-def test_requests_before_a_fault_are_served() -> None:
-    async def main() -> None:
-        shop = Shop()
-        async with http2_site(shop.server) as (site, nursery):
-            client = await connected(site, nursery)
-            headers = await session(client)
-            call = message("wait", name="x")
-            fields = [(":method", "POST"), *PSEUDO[1:], (":authority", "localhost"), *headers.items()]
-            block = bytes(client.http.encoder.encode(fields))
-            await client.say(
-                frame(HEADERS, 99, block, END_HEADERS) + frame(DATA, 99, call, END_STREAM) + frame(PING, 0, b"x")
-            )
-            await client.settle()
-            assert client.farewells == [FRAME_SIZE_ERROR]
-            shop.go_on.set()
-            await client.settle()
-            assert shop.ended == ["x"]
-
-    in_virtual_time(main)
+@run_by(in_virtual_time)
+async def test_requests_before_a_fault_are_served() -> None:
+    shop = Shop()
+    async with http2_site(shop.server) as (site, nursery):
+        client = await connected(site, nursery)
+        headers = await session(client)
+        call = message("wait", name="x")
+        fields = [(":method", "POST"), *PSEUDO[1:], (":authority", "localhost"), *headers.items()]
+        block = bytes(client.http.encoder.encode(fields))
+        await client.say(
+            frame(HEADERS, 99, block, END_HEADERS) + frame(DATA, 99, call, END_STREAM) + frame(PING, 0, b"x")
+        )
+        await client.settle()
+        assert client.farewells == [FRAME_SIZE_ERROR]
+        shop.go_on.set()
+        await client.settle()
+        assert shop.ended == ["x"]
 
 
-def test_too_many_concurrent_requests_end_the_connection() -> None:
-    async def main() -> None:
-        async with http2_site(Shop().server) as (site, nursery):
-            client = await connected(site, nursery)
-            asked = [await client.ask("POST", "/mcp", POST, ends=False) for _ in range(100)]
-            await client.settle()
-            assert client.farewells == []
-            await client.reset(asked[0])
-            asked.append(await client.ask("POST", "/mcp", POST, ends=False))
-            await client.settle()
-            assert client.farewells == []
-            await client.say(frame(HEADERS, asked[-1].number + 2, GET, END_HEADERS))
-            await client.settle()
-            assert client.farewells == [PROTOCOL_ERROR]
-
-    in_virtual_time(main)
+@run_by(in_virtual_time)
+async def test_too_many_concurrent_requests_end_the_connection() -> None:
+    async with http2_site(Shop().server) as (site, nursery):
+        client = await connected(site, nursery)
+        asked = [await client.ask("POST", "/mcp", POST, ends=False) for _ in range(100)]
+        await client.settle()
+        assert client.farewells == []
+        await client.reset(asked[0])
+        asked.append(await client.ask("POST", "/mcp", POST, ends=False))
+        await client.settle()
+        assert client.farewells == []
+        await client.say(frame(HEADERS, asked[-1].number + 2, GET, END_HEADERS))
+        await client.settle()
+        assert client.farewells == [PROTOCOL_ERROR]
 
 
 # Slowness
@@ -330,125 +318,111 @@ def test_too_many_concurrent_requests_end_the_connection() -> None:
 
 @pytest.mark.req("SEC-10")
 @pytest.mark.parametrize("said", [b"", frame(HEADERS, 1), frame(HEADERS, 1, GET)[:20], frame(PING, 0, b"12345678")])
-def test_head_timeout_counts_from_the_connection(said: bytes) -> None:
-    async def main() -> None:
-        async with http2_site(Shop().server) as (site, nursery):
-            began = trio.current_time()
-            client = await connected(site, nursery)
-            await trio.sleep(5)
-            await client.say(said)
-            await trio.sleep(4.9)
-            assert not client.is_closed
-            await trio.sleep(0.2)
-            assert (client.is_closed, client.farewells) == (True, [0])
-            assert trio.current_time() == pytest.approx(began + 10.1)
-
-    in_virtual_time(main)
+@run_by(in_virtual_time)
+async def test_head_timeout_counts_from_the_connection(said: bytes) -> None:
+    async with http2_site(Shop().server) as (site, nursery):
+        began = trio.current_time()
+        client = await connected(site, nursery)
+        await trio.sleep(5)
+        await client.say(said)
+        await trio.sleep(4.9)
+        assert not client.is_closed
+        await trio.sleep(0.2)
+        assert (client.is_closed, client.farewells) == (True, [0])
+        assert trio.current_time() == pytest.approx(began + 10.1)
 
 
 @pytest.mark.parametrize("said", [b"", b"PRI"])
-def test_head_timeout_applies_before_the_version_is_known(said: bytes) -> None:
-    async def main() -> None:
-        async with http2_site(Shop().server) as (site, _):
-            began = trio.current_time()
-            client = site.connect()
-            await client.say(said)
-            assert await client.rest() == b""
-            assert trio.current_time() == pytest.approx(began + 10)
-
-    in_virtual_time(main)
+@run_by(in_virtual_time)
+async def test_head_timeout_applies_before_the_version_is_known(said: bytes) -> None:
+    async with http2_site(Shop().server) as (site, _):
+        began = trio.current_time()
+        client = site.connect()
+        await client.say(said)
+        assert await client.rest() == b""
+        assert trio.current_time() == pytest.approx(began + 10)
 
 
-def test_head_timeout_applies_beside_open_requests() -> None:
-    async def main() -> None:
-        async with http2_site(Shop().server) as (site, nursery):
-            client = await connected(site, nursery)
-            headers = await session(client)
-            await client.ask("POST", "/mcp", headers, message("wait"))
-            await trio.sleep(100)
-            await client.say(frame(HEADERS, 99))
-            await trio.sleep(9.9)
-            assert not client.is_closed
-            await trio.sleep(0.2)
-            assert client.is_closed
-
-    in_virtual_time(main)
+@run_by(in_virtual_time)
+async def test_head_timeout_applies_beside_open_requests() -> None:
+    async with http2_site(Shop().server) as (site, nursery):
+        client = await connected(site, nursery)
+        headers = await session(client)
+        await client.ask("POST", "/mcp", headers, message("wait"))
+        await trio.sleep(100)
+        await client.say(frame(HEADERS, 99))
+        await trio.sleep(9.9)
+        assert not client.is_closed
+        await trio.sleep(0.2)
+        assert client.is_closed
 
 
 @pytest.mark.req("HTTP-14", "SEC-10")
-def test_body_timeout_grows_with_the_bytes_received() -> None:
-    async def main() -> None:
-        async with http2_site(Shop().server, timeouts=HttpTimeouts(body=5, rate=10)) as (site, nursery):
-            client = await connected(site, nursery)
-            headers = await session(client)
-            ping = b'{"jsonrpc":"2.0","id":1,"method":"ping"}'
-            said = []
-            for pause in (0.2, 1.0):
-                asked = await client.ask("POST", "/mcp", headers, ends=False)
-                for place in range(len(ping)):
-                    await client.pour(asked, ping[place : place + 1], ends=place == len(ping) - 1)
-                    await trio.sleep(pause)
-                said.append((asked.status, asked.code, asked.is_over, asked.data[:8]))
-            assert said == [(200, None, True, b'{"jsonrp'), (408, 0, True, b"the body")]
-            assert not client.is_closed
-
-    in_virtual_time(main)
+@run_by(in_virtual_time)
+async def test_body_timeout_grows_with_the_bytes_received() -> None:
+    async with http2_site(Shop().server, timeouts=HttpTimeouts(body=5, rate=10)) as (site, nursery):
+        client = await connected(site, nursery)
+        headers = await session(client)
+        ping = b'{"jsonrpc":"2.0","id":1,"method":"ping"}'
+        said = []
+        for pause in (0.2, 1.0):
+            asked = await client.ask("POST", "/mcp", headers, ends=False)
+            for place in range(len(ping)):
+                await client.pour(asked, ping[place : place + 1], ends=place == len(ping) - 1)
+                await trio.sleep(pause)
+            said.append((asked.status, asked.code, asked.is_over, asked.data[:8]))
+        assert said == [(200, None, True, b'{"jsonrp'), (408, 0, True, b"the body")]
+        assert not client.is_closed
 
 
 @pytest.mark.parametrize(("size", "is_served"), [(30, False), (60, True)])
-def test_body_timeout_is_extended_while_other_bodies_come_at_the_rate(size: int, is_served: bool) -> None:
-    async def main() -> None:
-        async with http2_site(Shop().server, timeouts=HttpTimeouts(body=5, rate=10)) as (site, nursery):
-            client = await connected(site, nursery)
-            headers = await session(client)
-            ping = b'{"jsonrpc":"2.0","id":1,"method":"ping"}'
-            waits = await client.ask("POST", "/mcp", headers, ends=False)
-            for _ in range(4):
-                await trio.sleep(4)
-                await client.ask("POST", "/mcp", headers, ping + b" " * (size - len(ping)))
-            await client.pour(waits, ping, ends=True)
-            await client.settle()
-            assert (waits.status == 200) is is_served
-
-    in_virtual_time(main)
+@run_by(in_virtual_time)
+async def test_body_timeout_is_extended_while_other_bodies_come_at_the_rate(size: int, is_served: bool) -> None:
+    async with http2_site(Shop().server, timeouts=HttpTimeouts(body=5, rate=10)) as (site, nursery):
+        client = await connected(site, nursery)
+        headers = await session(client)
+        ping = b'{"jsonrpc":"2.0","id":1,"method":"ping"}'
+        waits = await client.ask("POST", "/mcp", headers, ends=False)
+        for _ in range(4):
+            await trio.sleep(4)
+            await client.ask("POST", "/mcp", headers, ping + b" " * (size - len(ping)))
+        await client.pour(waits, ping, ends=True)
+        await client.settle()
+        assert (waits.status == 200) is is_served
 
 
-def test_idle_timeout_is_not_extended_by_control_frames() -> None:
-    async def main() -> None:
-        async with http2_site(Shop().server) as (site, nursery):
-            client = await connected(site, nursery)
-            await session(client)
-            for _ in range(7):
-                await trio.sleep(10)
-                await client.say(frame(PING, 0, b"12345678"))
-            await client.settle()
-            assert (client.pongs, client.is_closed) == (7, False)
-            await trio.sleep(5.1)
-            assert (client.farewells, client.is_closed) == ([0], True)
-
-    in_virtual_time(main)
+@run_by(in_virtual_time)
+async def test_idle_timeout_is_not_extended_by_control_frames() -> None:
+    async with http2_site(Shop().server) as (site, nursery):
+        client = await connected(site, nursery)
+        await session(client)
+        for _ in range(7):
+            await trio.sleep(10)
+            await client.say(frame(PING, 0, b"12345678"))
+        await client.settle()
+        assert (client.pongs, client.is_closed) == (7, False)
+        await trio.sleep(5.1)
+        assert (client.farewells, client.is_closed) == ([0], True)
 
 
-def test_timeouts_of_none_wait_forever() -> None:
-    async def main() -> None:
-        timeouts = HttpTimeouts(head=None, body=None, idle=None, write=None)
-        async with http2_site(Shop().server, timeouts=timeouts) as (site, nursery):
-            client = await Http2Client(site.listener.connect(), opens_windows=False).begin(
-                nursery, {SettingCodes.INITIAL_WINDOW_SIZE: 10}
-            )
-            await trio.sleep(1000)
-            asked = await client.ask("POST", "/elsewhere", POST, ends=False)
-            other = await client.ask("POST", "/mcp", POST, ends=False)
-            await trio.sleep(1000)
-            assert (asked.status, len(asked.data), other.status) == (404, 10, 0)
-            client.http.increment_flow_control_window(1000, asked.number)
-            await client.flush()
-            await client.settle()
-            assert asked.is_over
-            await trio.sleep(1000)
-            assert not client.is_closed
-
-    in_virtual_time(main)
+@run_by(in_virtual_time)
+async def test_timeouts_of_none_wait_forever() -> None:
+    timeouts = HttpTimeouts(head=None, body=None, idle=None, write=None)
+    async with http2_site(Shop().server, timeouts=timeouts) as (site, nursery):
+        client = await Http2Client(site.listener.connect(), opens_windows=False).begin(
+            nursery, {SettingCodes.INITIAL_WINDOW_SIZE: 10}
+        )
+        await trio.sleep(1000)
+        asked = await client.ask("POST", "/elsewhere", POST, ends=False)
+        other = await client.ask("POST", "/mcp", POST, ends=False)
+        await trio.sleep(1000)
+        assert (asked.status, len(asked.data), other.status) == (404, 10, 0)
+        client.http.increment_flow_control_window(1000, asked.number)
+        await client.flush()
+        await client.settle()
+        assert asked.is_over
+        await trio.sleep(1000)
+        assert not client.is_closed
 
 
 # Whatever else

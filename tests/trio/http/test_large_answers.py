@@ -9,6 +9,7 @@ import pytest
 import trio
 import trio.testing
 from http2wire import Http2Client, http2_site, session
+from runners import run_by
 from triowire import RawHttp, in_virtual_time, memory_site
 
 from mcpio import Limits, Options, Server
@@ -76,44 +77,40 @@ def test_large_answers_arrive_over_many_connections(answers: Any, arguments: dic
 
 @pytest.mark.req("SEC-10")
 @pytest.mark.parametrize("name", ["large", "later"])
-def test_large_answers_arrive_over_one_http2_connection(name: str) -> None:
-    async def main() -> None:
-        async with http2_site(large_server(), options=HttpOptions(answers="json")) as (site, nursery):
-            client = await Http2Client(site.listener.connect()).begin(nursery)
-            headers = await session(client)
-            asked = []
-            for id in range(COUNT):
-                body = call(id, name)
-                pseudo = {":method": "POST", ":scheme": "http", ":path": "/mcp", ":authority": "localhost"}
-                number = client.http.get_next_available_stream_id()
-                client.http.send_headers(number, [*{**pseudo, **headers}.items()])
-                client.http.send_data(number, body, end_stream=True)
-                asked.append(client.expect(number))
-            await client.flush()
-            for each in asked:
-                await each.ended.wait()
-            assert [each.json["id"] for each in asked] == list(range(COUNT))
-            assert site.listening.host.machine.sessions
-
-    in_virtual_time(main)
+@run_by(in_virtual_time)
+async def test_large_answers_arrive_over_one_http2_connection(name: str) -> None:
+    async with http2_site(large_server(), options=HttpOptions(answers="json")) as (site, nursery):
+        client = await Http2Client(site.listener.connect()).begin(nursery)
+        headers = await session(client)
+        asked = []
+        for id in range(COUNT):
+            body = call(id, name)
+            pseudo = {":method": "POST", ":scheme": "http", ":path": "/mcp", ":authority": "localhost"}
+            number = client.http.get_next_available_stream_id()
+            client.http.send_headers(number, [*{**pseudo, **headers}.items()])
+            client.http.send_data(number, body, end_stream=True)
+            asked.append(client.expect(number))
+        await client.flush()
+        for each in asked:
+            await each.ended.wait()
+        assert [each.json["id"] for each in asked] == list(range(COUNT))
+        assert site.listening.host.machine.sessions
 
 
-def test_large_answers_leave_the_machine_in_pieces() -> None:
-    async def main() -> None:
-        async with memory_site(large_server()) as site:
-            pulled = []
-            pull = site.listening.host.responses_to_send
+@run_by(in_virtual_time)
+async def test_large_answers_leave_the_machine_in_pieces() -> None:
+    async with memory_site(large_server()) as site:
+        pulled = []
+        pull = site.listening.host.responses_to_send
 
-            def seen(exchange: Any, max_bytes: int = 65536) -> Any:
-                items = pull(exchange, 4096)
-                pulled.append(sum(len(item.data) for item in items if isinstance(item, Body)))
-                return items
+        def seen(exchange: Any, max_bytes: int = 65536) -> Any:
+            items = pull(exchange, 4096)
+            pulled.append(sum(len(item.data) for item in items if isinstance(item, Body)))
+            return items
 
-            site.listening.host.responses_to_send = seen  # type: ignore[method-assign]  # to see what passes
-            client = site.connect()
-            await client.initialize()
-            heard = await client.post(call(1))
-            assert len(json.loads(heard.body)["result"]["content"][0]["text"]) == SIZE
-            assert max(pulled) == 4096
-
-    in_virtual_time(main)
+        site.listening.host.responses_to_send = seen  # type: ignore[method-assign]  # to see what passes
+        client = site.connect()
+        await client.initialize()
+        heard = await client.post(call(1))
+        assert len(json.loads(heard.body)["result"]["content"][0]["text"]) == SIZE
+        assert max(pulled) == 4096

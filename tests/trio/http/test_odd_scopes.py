@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import trio
+from runners import run_by
 
 from mcpio import Context, Server
 from mcpio.auth import ApiKeys, BearerToken, ResourceServer, api_key_digest
@@ -37,26 +38,22 @@ def notes() -> Server:
 
 @pytest.mark.parametrize("era", ["handshake", "stateless"])
 @pytest.mark.parametrize("tool", ["by_request", "in_handler", "raised"])
-def test_scope_that_none_can_be_is_an_error_of_its_call(tool: str, era: Any) -> None:
-    async def main() -> None:
-        async with trio.open_nursery() as nursery:
-            site = await nursery.start(
-                lambda task_status: serve_http(
-                    notes(), port=0, auth=ResourceServer(verify=KEYS), task_status=task_status
-                )
-            )
-            async with open_http(site.url, era=era, auth=BearerToken("key")) as client:
-                for scope in ODD:
-                    with pytest.raises(RequestError) as caught:
-                        await client.call_tool(tool, {"scope": scope})
-                    assert caught.value.code == 1014
-                    assert ascii(scope) in caught.value.message
-                    assert caught.value.message.isprintable()
-                if tool != "raised":
-                    assert (await client.call_tool(tool, {"scope": "read"})).text == "done"
-            nursery.cancel_scope.cancel()
-
-    trio.run(main)
+@run_by(trio.run)
+async def test_scope_that_none_can_be_is_an_error_of_its_call(tool: str, era: Any) -> None:
+    async with trio.open_nursery() as nursery:
+        site = await nursery.start(
+            lambda task_status: serve_http(notes(), port=0, auth=ResourceServer(verify=KEYS), task_status=task_status)
+        )
+        async with open_http(site.url, era=era, auth=BearerToken("key")) as client:
+            for scope in ODD:
+                with pytest.raises(RequestError) as caught:
+                    await client.call_tool(tool, {"scope": scope})
+                assert caught.value.code == 1014
+                assert ascii(scope) in caught.value.message
+                assert caught.value.message.isprintable()
+            if tool != "raised":
+                assert (await client.call_tool(tool, {"scope": "read"})).text == "done"
+        nursery.cancel_scope.cancel()
 
 
 @pytest.mark.parametrize("scopes", ["a b", ["a\n"], "é", ""])

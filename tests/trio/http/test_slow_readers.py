@@ -9,6 +9,7 @@ import pytest
 import trio
 import trio.testing
 from certificates import serving_as, trusting
+from runners import run_by
 from triowire import RawHttp, in_virtual_time, memory_site
 
 from mcpio import Server
@@ -84,30 +85,28 @@ def stalling() -> tuple[trio.abc.Stream, trio.abc.Stream]:
 @pytest.mark.parametrize("parser", ["h11", "httptools"])
 @pytest.mark.parametrize("principal", [None, whose])
 @pytest.mark.parametrize("ask", [at_once, in_pieces, once_more])
-def test_slow_reader_gets_its_whole_answer(
+@run_by(in_virtual_time)
+async def test_slow_reader_gets_its_whole_answer(
     ask: Callable[[RawHttp], Awaitable[None]], principal: Any, parser: ParserName, secured: bool
 ) -> None:
-    async def main() -> None:
-        context = serving_as("localhost") if secured else None
-        site: Any = memory_site(make_server(), parser=parser, ssl_context=context, principal=principal)
-        async with site as served:
-            opening = RawHttp(served.listener.connect())
-            if secured:
-                opening = RawHttp(tls(opening.stream))
-            await opening.initialize()
-            stream = served.listener.connect(stalling)
-            client = RawHttp(tls(stream) if secured else stream)
-            client.session = opening.session
-            await ask(client)
-            began, heard = trio.current_time(), 0
-            while heard < SIZE:
-                await trio.sleep(2)
-                data = await client.stream.receive_some(PIECE)
-                assert data, f"the server closed the connection after {heard} bytes"
-                heard += len(data)
-            assert trio.current_time() - began > 120
-
-    in_virtual_time(main)
+    context = serving_as("localhost") if secured else None
+    site: Any = memory_site(make_server(), parser=parser, ssl_context=context, principal=principal)
+    async with site as served:
+        opening = RawHttp(served.listener.connect())
+        if secured:
+            opening = RawHttp(tls(opening.stream))
+        await opening.initialize()
+        stream = served.listener.connect(stalling)
+        client = RawHttp(tls(stream) if secured else stream)
+        client.session = opening.session
+        await ask(client)
+        began, heard = trio.current_time(), 0
+        while heard < SIZE:
+            await trio.sleep(2)
+            data = await client.stream.receive_some(PIECE)
+            assert data, f"the server closed the connection after {heard} bytes"
+            heard += len(data)
+        assert trio.current_time() - began > 120
 
 
 def tls(stream: trio.abc.Stream) -> trio.SSLStream[Any]:
@@ -116,33 +115,28 @@ def tls(stream: trio.abc.Stream) -> trio.SSLStream[Any]:
 
 @pytest.mark.parametrize("parser", ["h11", "httptools"])
 @pytest.mark.parametrize(("wait", "is_cut_off"), [(29.0, False), (31.0, True)])
-def test_reader_below_the_minimum_rate_is_disconnected(parser: ParserName, wait: float, is_cut_off: bool) -> None:
+@run_by(in_virtual_time)
+async def test_reader_below_the_minimum_rate_is_disconnected(parser: ParserName, wait: float, is_cut_off: bool) -> None:
     """A piece has 30 s, and a second for each so many bytes."""
-
-    async def main() -> None:
-        timeouts = HttpTimeouts(rate=1e9)
-        async with memory_site(make_server(), parser=parser, timeouts=timeouts) as site:
-            opening = site.connect()
-            await opening.initialize()
-            client = site.connect(stalling)
-            client.session = opening.session
-            await at_once(client)
-            await trio.sleep(wait)
-            assert (len(await client.rest()) < SIZE) is is_cut_off
-            site.scope.cancel()
-
-    in_virtual_time(main)
+    timeouts = HttpTimeouts(rate=1e9)
+    async with memory_site(make_server(), parser=parser, timeouts=timeouts) as site:
+        opening = site.connect()
+        await opening.initialize()
+        client = site.connect(stalling)
+        client.session = opening.session
+        await at_once(client)
+        await trio.sleep(wait)
+        assert (len(await client.rest()) < SIZE) is is_cut_off
+        site.scope.cancel()
 
 
 @pytest.mark.parametrize("parser", ["h11", "httptools"])
-def test_timed_out_request_gets_one_answer(parser: ParserName) -> None:
-    async def main() -> None:
-        async with memory_site(make_server(), parser=parser) as site:
-            client = site.connect()
-            await client.say(b"GET /mcp HTTP/1.1\r\n")
-            await trio.sleep(9.5)
-            await client.say(b"\0\0\0: \0\r\n\r\n" * 9)
-            assert (await client.rest()).count(b"HTTP/1.1 400 ") == 1
-            site.scope.cancel()
-
-    in_virtual_time(main)
+@run_by(in_virtual_time)
+async def test_timed_out_request_gets_one_answer(parser: ParserName) -> None:
+    async with memory_site(make_server(), parser=parser) as site:
+        client = site.connect()
+        await client.say(b"GET /mcp HTTP/1.1\r\n")
+        await trio.sleep(9.5)
+        await client.say(b"\0\0\0: \0\r\n\r\n" * 9)
+        assert (await client.rest()).count(b"HTTP/1.1 400 ") == 1
+        site.scope.cancel()

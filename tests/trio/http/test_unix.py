@@ -14,6 +14,7 @@ import pytest
 import trio
 from carriers import run
 from certificates import serving_as, trusting
+from runners import run_by
 from triowire import RawHttp
 
 from mcpio import ConnectFailed, Context, Server
@@ -100,53 +101,45 @@ def test_unix_socket_serves_any_host_but_no_origin(
     run(main)
 
 
-def test_unix_clients_are_not_limited_per_address(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with (
-            serving(tmp_path, max_per_address=1) as listening,
-            open_http(listening.url, era="handshake") as first,
-            open_http(listening.url, era="handshake") as second,
-        ):
-            await first.ping()
-            await second.ping()
-
-    run(main)
+@run_by(run)
+async def test_unix_clients_are_not_limited_per_address(tmp_path: Path) -> None:
+    async with (
+        serving(tmp_path, max_per_address=1) as listening,
+        open_http(listening.url, era="handshake") as first,
+        open_http(listening.url, era="handshake") as second,
+    ):
+        await first.ping()
+        await second.ping()
 
 
-def test_tls_over_a_unix_socket_uses_the_name_localhost(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with serving(tmp_path, ssl_context=serving_as("localhost")) as listening:
-            assert listening.url.startswith("https+unix://")
-            async with open_http(listening.url, ssl_context=trusting(), era="handshake") as client:
-                await client.ping()
-
-    run(main)
+@run_by(run)
+async def test_tls_over_a_unix_socket_uses_the_name_localhost(tmp_path: Path) -> None:
+    async with serving(tmp_path, ssl_context=serving_as("localhost")) as listening:
+        assert listening.url.startswith("https+unix://")
+        async with open_http(listening.url, ssl_context=trusting(), era="handshake") as client:
+            await client.ping()
 
 
-def test_unix_listeners_are_recognised(tmp_path: Path) -> None:
-    async def main() -> None:
-        made = trio.socket.socket(trio.socket.AF_UNIX)
-        await made.bind(str(tmp_path / "own"))
-        made.listen()
-        async with trio.open_nursery() as nursery:
-            listeners = [trio.SocketListener(made)]
-            listening = await nursery.start(partial(serve_http, make_server(), listeners=listeners))
-            async with open_http(listening.url, era="handshake") as client:
-                await client.ping()
-            nursery.cancel_scope.cancel()
-
-    run(main)
+@run_by(run)
+async def test_unix_listeners_are_recognised(tmp_path: Path) -> None:
+    made = trio.socket.socket(trio.socket.AF_UNIX)
+    await made.bind(str(tmp_path / "own"))
+    made.listen()
+    async with trio.open_nursery() as nursery:
+        listeners = [trio.SocketListener(made)]
+        listening = await nursery.start(partial(serve_http, make_server(), listeners=listeners))
+        async with open_http(listening.url, era="handshake") as client:
+            await client.ping()
+        nursery.cancel_scope.cancel()
 
 
-def test_missing_unix_socket_names_the_path_and_conflicting_options_are_rejected() -> None:
-    async def main() -> None:
-        with pytest.raises(ConnectFailed, match="cannot connect to /nowhere/s: "):
-            async with open_http("http+unix://%2Fnowhere%2Fs/mcp"):
-                pass
-        with pytest.raises(TypeError, match="either unix= or listeners="):
-            await serve_http(make_server(), unix="/nowhere/s", listeners=[])
-        with pytest.raises(ValueError, match="must name its socket"):
-            async with open_http("http+unix:///mcp"):
-                pass
-
-    run(main)
+@run_by(run)
+async def test_missing_unix_socket_names_the_path_and_conflicting_options_are_rejected() -> None:
+    with pytest.raises(ConnectFailed, match="cannot connect to /nowhere/s: "):
+        async with open_http("http+unix://%2Fnowhere%2Fs/mcp"):
+            pass
+    with pytest.raises(TypeError, match="either unix= or listeners="):
+        await serve_http(make_server(), unix="/nowhere/s", listeners=[])
+    with pytest.raises(ValueError, match="must name its socket"):
+        async with open_http("http+unix:///mcp"):
+            pass

@@ -12,6 +12,7 @@ import pytest
 import trio
 import trio.testing
 from carriers import added, make_server
+from runners import run_by
 from triowire import MemoryListener, in_virtual_time
 
 from mcpio.trio import open_transport, serve_tcp
@@ -40,16 +41,14 @@ META = {
 
 
 @pytest.mark.parametrize("said", [b"", b'{"jsonrpc":', b"\n", b"\n" * 100])
-def test_client_without_a_first_message_is_disconnected(said: bytes) -> None:
-    async def main() -> None:
-        async with listening() as listener:
-            client = listener.connect()
-            await client.send_all(said)
-            with trio.fail_after(10.1):
-                assert await client.receive_some() == b""
-            assert trio.current_time() >= 10
-
-    in_virtual_time(main)
+@run_by(in_virtual_time)
+async def test_client_without_a_first_message_is_disconnected(said: bytes) -> None:
+    async with listening() as listener:
+        client = listener.connect()
+        await client.send_all(said)
+        with trio.fail_after(10.1):
+            assert await client.receive_some() == b""
+        assert trio.current_time() >= 10
 
 
 @pytest.mark.parametrize(
@@ -62,42 +61,36 @@ def test_client_without_a_first_message_is_disconnected(said: bytes) -> None:
     ],
     ids=["initialize", "ping", "stateless", "stateless and unanswered"],
 )
-def test_client_with_a_first_message_stays_connected(said: bytes) -> None:
-    async def main() -> None:
-        async with listening() as listener:
-            client = listener.connect()
-            await trio.sleep(9)
-            await client.send_all(said)
-            with trio.move_on_after(1000) as scope:
-                while await client.receive_some():
-                    pass
-            assert scope.cancelled_caught
-
-    in_virtual_time(main)
+@run_by(in_virtual_time)
+async def test_client_with_a_first_message_stays_connected(said: bytes) -> None:
+    async with listening() as listener:
+        client = listener.connect()
+        await trio.sleep(9)
+        await client.send_all(said)
+        with trio.move_on_after(1000) as scope:
+            while await client.receive_some():
+                pass
+        assert scope.cancelled_caught
 
 
-def test_the_time_for_the_first_message_can_be_chosen() -> None:
-    async def main() -> None:
-        async with listening(first_message_timeout=None) as listener:
-            client = listener.connect()
-            with trio.move_on_after(1000) as scope:
-                await client.receive_some()
-            assert scope.cancelled_caught
-        async with listening(first_message_timeout=3) as listener:
-            with trio.fail_after(3.1):
-                assert await listener.connect().receive_some() == b""
-
-    in_virtual_time(main)
+@run_by(in_virtual_time)
+async def test_the_time_for_the_first_message_can_be_chosen() -> None:
+    async with listening(first_message_timeout=None) as listener:
+        client = listener.connect()
+        with trio.move_on_after(1000) as scope:
+            await client.receive_some()
+        assert scope.cancelled_caught
+    async with listening(first_message_timeout=3) as listener:
+        with trio.fail_after(3.1):
+            assert await listener.connect().receive_some() == b""
 
 
-def test_silent_clients_cannot_take_all_places_for_long() -> None:
-    async def main() -> None:
-        async with listening(max_connections=5) as listener:
-            silent = [listener.connect() for _ in range(5)]
-            with trio.fail_after(11):
-                async with open_transport(listener.connect()) as client:
-                    assert await added(client, 1, 2) == 3
-            for each in silent:
-                assert await each.receive_some() == b""
-
-    in_virtual_time(main)
+@run_by(in_virtual_time)
+async def test_silent_clients_cannot_take_all_places_for_long() -> None:
+    async with listening(max_connections=5) as listener:
+        silent = [listener.connect() for _ in range(5)]
+        with trio.fail_after(11):
+            async with open_transport(listener.connect()) as client:
+                assert await added(client, 1, 2) == 3
+        for each in silent:
+            assert await each.receive_some() == b""

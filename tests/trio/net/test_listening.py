@@ -15,6 +15,7 @@ import trio
 import trio.testing
 from carriers import added, make_server, run, until
 from certificates import serving_as
+from runners import run_by
 from triowire import MemoryListener, in_virtual_time
 
 from mcpio import ConnectionLost
@@ -24,57 +25,49 @@ from mcpio.trio._event_loop import keep_tcp_alive
 # TCP
 
 
-def test_listeners_that_are_closed_end_the_server() -> None:
-    async def main() -> None:
-        own = await trio.open_tcp_listeners(0, host="127.0.0.1")
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(partial(serve_tcp, make_server(), listeners=own))
-            async with open_tcp("127.0.0.1", own[0].socket.getsockname()[1]) as client:
-                assert await added(client, 1, 1) == 2
-            await own[0].aclose()
-
-    run(main)
+@run_by(run)
+async def test_listeners_that_are_closed_end_the_server() -> None:
+    own = await trio.open_tcp_listeners(0, host="127.0.0.1")
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(partial(serve_tcp, make_server(), listeners=own))
+        async with open_tcp("127.0.0.1", own[0].socket.getsockname()[1]) as client:
+            assert await added(client, 1, 1) == 2
+        await own[0].aclose()
 
 
 @pytest.mark.skipif(not hasattr(socket, "TCP_KEEPIDLE"), reason="this system names it otherwise, or not at all")
 @pytest.mark.parametrize(("seconds", "asked"), [(0.5, 1), (60.0, 60), (1e12, 32767)])
-def test_tcp_keep_alive_is_enabled_where_supported(seconds: float, asked: int) -> None:
-    async def main() -> None:
-        (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
-        async with listener, await trio.open_tcp_stream(*listener.socket.getsockname()) as stream:
-            keep_tcp_alive(stream, seconds)
-            assert stream.socket.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
-            assert stream.socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == asked
-
-    trio.run(main)
+@run_by(trio.run)
+async def test_tcp_keep_alive_is_enabled_where_supported(seconds: float, asked: int) -> None:
+    (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
+    async with listener, await trio.open_tcp_stream(*listener.socket.getsockname()) as stream:
+        keep_tcp_alive(stream, seconds)
+        assert stream.socket.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        assert stream.socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == asked
 
 
-def test_client_cancelled_while_connecting_raises_only_cancelled() -> None:
-    async def main() -> None:
-        with trio.CancelScope() as scope:
-            scope.cancel()
-            with pytest.raises(trio.Cancelled):
-                async with open_tcp("127.0.0.1", 1):
-                    pass
-
-    run(main)
+@run_by(run)
+async def test_client_cancelled_while_connecting_raises_only_cancelled() -> None:
+    with trio.CancelScope() as scope:
+        scope.cancel()
+        with pytest.raises(trio.Cancelled):
+            async with open_tcp("127.0.0.1", 1):
+                pass
 
 
 @pytest.mark.parametrize("secured", [False, True])
-def test_client_waiting_for_admission_is_disconnected_at_shutdown(secured: bool) -> None:
-    async def main() -> None:
-        listener = MemoryListener()
-        context = serving_as("localhost") if secured else None
-        serve = partial(serve_tcp, make_server(), listeners=[listener], principal=_for_ever, ssl_context=context)
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(serve)
-            client = listener.connect()
-            await trio.testing.wait_all_tasks_blocked()
-            nursery.cancel_scope.cancel()
-        with trio.fail_after(1):
-            assert await client.receive_some() == b""
-
-    in_virtual_time(main)
+@run_by(in_virtual_time)
+async def test_client_waiting_for_admission_is_disconnected_at_shutdown(secured: bool) -> None:
+    listener = MemoryListener()
+    context = serving_as("localhost") if secured else None
+    serve = partial(serve_tcp, make_server(), listeners=[listener], principal=_for_ever, ssl_context=context)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(serve)
+        client = listener.connect()
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
+    with trio.fail_after(1):
+        assert await client.receive_some() == b""
 
 
 async def _for_ever(peer: object) -> None:
