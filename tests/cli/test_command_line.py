@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -211,3 +212,22 @@ def test_missing_file_in_a_command_is_not_taken_for_a_missing_directory(monkeypa
     monkeypatch.setattr("mcpio.cli.replay.run", run)
     with pytest.raises(FileNotFoundError):
         main(["replay", "x"])
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="the system has no disk that is always full")
+@pytest.mark.parametrize(
+    ("words", "stream"),
+    [
+        (["inspect", "tcp://127.0.0.1:1"], "stdout"),
+        (["relay", "http://127.0.0.1:1/mcp"], "stderr"),
+        (["relay", "--page", "--", "cat"], "stderr"),
+    ],
+)
+def test_output_that_a_task_cannot_write_is_reported(words: list[str], stream: str) -> None:
+    with open("/dev/full", "w") as full:
+        streams: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, stream: full}
+        words = [sys.executable, "-m", "mcpio", *words]
+        run = subprocess.run(words, stdin=subprocess.DEVNULL, timeout=60, **streams)
+    assert run.returncode == Exit.UNWRITABLE
+    if stream == "stdout":
+        assert run.stderr == b"mcpio: cannot write: No space left on device\n"

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import io
+import os
+import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from functools import partial
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from mcpio.cli import lock
 from mcpio.cli.exit_status import Exit, Failure
 from mcpio.cli.output import Console, width
 from mcpio.types import LoggingMessageNotification
@@ -143,3 +149,43 @@ def test_closed_standard_error_does_not_redirect_to_standard_output(
     console.progress(1, 2, None)
     console.result("yes")
     assert capsys.readouterr().out == "yes\n"
+
+
+def test_named_pipe_is_written_in_place(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reading = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    lock.write(str(pipe), "text")
+    assert os.read(reading, 100) == b"text"
+    os.close(reading)
+    assert pipe.is_fifo()
+    assert os.listdir(tmp_path) == ["pipe"]
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/stdout"), reason="the system has no such link")
+def test_output_that_is_a_redirected_file_is_written_in_place(tmp_path: Path) -> None:
+    file = tmp_path / "out"
+    words = ["from mcpio.cli import lock", "from mcpio.cli.output import opened"]
+    words += ["lock.write('/dev/stdout', 'text')", "with opened('/dev/stdout', 'a') as file: file.write(' and more')"]
+    with file.open("w") as out:
+        subprocess.run([sys.executable, "-c", "\n".join(words)], check=True, stdout=out)
+    assert file.read_text() == "text and more"
+    assert os.path.islink("/dev/stdout")
+
+
+def test_written_file_goes_through_no_link_of_a_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("kept")
+    (tmp_path / "mcpio.lock.partial").symlink_to(victim)
+    (tmp_path / "mcpio.lock").symlink_to(victim)
+    lock.write(str(tmp_path / "mcpio.lock"), "text")
+    assert (tmp_path / "mcpio.lock").read_text() == "text"
+    assert victim.read_text() == "kept"
+
+    def refuse(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", refuse)
+    with pytest.raises(Failure, match="No space left on device"):
+        lock.write(str(tmp_path / "mcpio.lock"), "other")
+    assert sorted(os.listdir(tmp_path)) == ["mcpio.lock", "mcpio.lock.partial", "victim"]

@@ -131,6 +131,11 @@ class FdStream:
         """Return nothing: descriptors are no sockets."""
 
     async def _wait_for_room(self) -> None:
+        if self._sink.access is Access.READY:
+            # The loop cannot watch a file, which takes a part of a write only when its disk becomes full: the next
+            # write says so.
+            await asyncio.sleep(0)
+            return
         self._has_room = has_room = self._loop.create_future()
         self._loop.add_writer(self._sink.fd, _wake, has_room)
         try:

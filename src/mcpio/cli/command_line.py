@@ -62,10 +62,11 @@ def main(argv: Sequence[str] | None = None) -> int:
             for stream in (sys.stdout, sys.stderr):
                 if stream is not None:
                     stream.flush()
-    except OSError as error:
+    except (OSError, ExceptionGroup) as raised:
+        error = _only_error(raised)  # a task that prints raises in the group of its nursery
         if isinstance(error, FileNotFoundError) and not _has_working_directory():
             return _fail(Failure(Exit.USAGE, "the working directory was deleted: change to another one"))
-        if error.errno not in _UNWRITABLE:
+        if not isinstance(error, OSError) or error.errno not in _UNWRITABLE:
             raise
         _drop_output()
         if isinstance(error, BrokenPipeError):
@@ -77,6 +78,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 _UNWRITABLE = {errno.EPIPE, errno.ESHUTDOWN, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
 """Errors of an output that cannot be written: its reader is gone, or the disk is full."""
+
+
+def _only_error(error: Exception) -> Exception:
+    """Return the only exception of a group, however deep, or the exception itself."""
+    while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error
 
 
 def _has_working_directory() -> bool:

@@ -114,16 +114,17 @@ async def _run(options: argparse.Namespace, words: Sequence[str], locked: Mappin
         )
         try:
             async with trio.open_nursery() as nursery:
-                address = await nursery.start(serve_page, inspector.server, options.port)
+                try:
+                    address = await nursery.start(serve_page, inspector.server, options.port)
+                except OSError as error:
+                    raise Failure(Exit.NOT_LOADED, f"cannot listen: {error}") from error
                 announce(address, options, console)
                 await inspector.run()
         except ExceptionGroup as group:
             # Not ``except*``: Python 3.11.2 wraps what is raised there in a group again.
-            error = group.exceptions[0]
-            if isinstance(error, OSError):
-                raise Failure(Exit.NOT_LOADED, f"cannot listen: {error}") from group
-            if isinstance(error, Failure):
-                raise error from None
+            failure = group.exceptions[0]
+            if isinstance(failure, Failure):
+                raise failure from None
             raise
     return Exit.DONE
 

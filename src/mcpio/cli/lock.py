@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import hashlib
 import json  # indented, for people
 import os
+import secrets
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import unified_diff
@@ -15,7 +17,7 @@ from typing import Any, Final
 from mcpio.app.client import Client
 from mcpio.cli import connect
 from mcpio.cli.exit_status import Exit, Failure
-from mcpio.cli.output import Console, codec_of
+from mcpio.cli.output import Console, codec_of, is_device
 from mcpio.cli.use import all_pages
 from mcpio.framing.json import dumps_sorted
 
@@ -165,17 +167,28 @@ def read(path: str) -> dict[str, Any]:
 
 
 def write(path: str, text: str | bytes) -> None:
-    """Write a file, whole or not at all. Raises Failure if that fails."""
+    """Write a file, whole or not at all; a device is written to in place. Raises Failure if that fails."""
     data = text.encode(errors="backslashreplace") if isinstance(text, str) else text
-    partial = f"{path}.partial"
     try:
-        with open(partial, "wb") as file:
-            try:
+        if is_device(path):
+            # Replacing it, as root can, would take the device from every program of the machine.
+            with open(path, "wb") as file:
                 file.write(data)
-                file.close()
-                os.replace(partial, path)
-            except BaseException:
-                os.unlink(partial)
-                raise
+        else:
+            _replace(path, data)
     except OSError as error:
         raise Failure(Exit.UNWRITABLE, f"cannot write {path}: {error.strerror or error}") from error
+
+
+def _replace(path: str, data: bytes) -> None:
+    # A new name each time, created by this call: a project may contain a link of a name that can be guessed.
+    partial = f"{path}.{secrets.token_hex(8)}.partial"
+    file = open(partial, "xb")  # noqa: SIM115  closed below, and removed only if it was created here
+    try:
+        with file:
+            file.write(data)
+        os.replace(partial, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(partial)
+        raise

@@ -10,6 +10,7 @@ import argparse
 import json
 import os
 import shutil
+import stat
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -246,7 +247,18 @@ def opened(path: str, mode: Literal["w", "a"] = "w") -> Iterator[TextIO]:
             file.close()
 
 
+def is_device(path: str) -> bool:
+    """Whether a path is written to in place: a device such as ``/dev/stdout``, a link to one, or a named pipe."""
+    try:
+        mode = os.stat(path).st_mode
+    except OSError:
+        return False
+    if not stat.S_ISREG(mode):
+        return not stat.S_ISDIR(mode)
+    # /dev/stdout and its like are links to a regular file where the output is redirected.
+    return os.path.islink(path) and os.path.abspath(path).startswith(("/dev/", "/proc/"))
+
+
 def _open_new(path: str, flags: int) -> int:
     """Open a file to write. A link, which a project may contain, is not followed, except to a device."""
-    is_device = os.path.realpath(path).startswith(("/dev/", "/proc/"))
-    return os.open(path, flags if is_device else flags | getattr(os, "O_NOFOLLOW", 0), 0o666)
+    return os.open(path, flags if is_device(path) else flags | getattr(os, "O_NOFOLLOW", 0), 0o666)

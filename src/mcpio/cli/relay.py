@@ -146,12 +146,11 @@ async def _open_traffic(options: argparse.Namespace, target: str) -> AsyncIterat
                 viewer = Viewer(ladder, about, recording=lambda: "".join(recording.lines()))
                 Console().note(f"mcpio relay: {await nursery.start(serve_page, viewer.server, 0)}")
 
-            def write(line: str) -> None:
-                for each in writers:
-                    each(line)
-
-            recorder = RelayRecorder(write, target, time.monotonic(), redactor=Redactor()) if writers else None
-            yield Traffic(None if options.quiet else show, ladder, recorder)
+            traffic = Traffic(None if options.quiet else show, ladder)
+            # One recording each: a full disk ends that of the file, and the page can still save its own.
+            for write in writers:
+                traffic.record(partial(RelayRecorder, write, target, time.monotonic(), redactor=Redactor()))
+            yield traffic
             nursery.cancel_scope.cancel()
 
 

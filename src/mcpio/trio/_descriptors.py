@@ -320,7 +320,8 @@ class PollWriter:
             return
         with memoryview(data) as view:
             while sent < len(view):
-                await trio.lowlevel.wait_writable(self._fd)
+                # Also a file takes a part of a write only, when its disk becomes full: the next write says so.
+                await self._wait_for_room()
                 sent += self.send_nowait(view[sent:])
 
     def send_nowait(self, data: bytes | bytearray | memoryview) -> int:
@@ -336,6 +337,9 @@ class PollWriter:
         """Wait until the descriptor is writable."""
         if self._fd == -1:
             raise trio.ClosedResourceError("the stream is closed")
+        await self._wait_for_room()
+
+    async def _wait_for_room(self) -> None:
         if self._pollable:
             await trio.lowlevel.wait_writable(self._fd)
         else:

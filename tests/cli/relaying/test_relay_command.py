@@ -153,3 +153,44 @@ def test_client_uses_a_url_through_it(served: str, tmp_path: Path) -> None:
         serving.send_signal(signal.SIGTERM)
     assert '"text":"{\\"jsonrpc\\"' in record.read_text()
     assert main(["replay", str(record)]) == Exit.DONE
+
+
+LIMITED = """
+import resource, sys
+from mcpio.cli import main
+
+resource.setrlimit(resource.RLIMIT_FSIZE, (4000, 4000))
+sys.exit(main(sys.argv[1:]))
+"""
+"""The command with a limit of file sizes: a write takes what remains, and the next one fails, as on a full disk."""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="limits of POSIX")
+@pytest.mark.parametrize("option", ["--log", "--record"])
+def test_messages_pass_after_the_disk_of_a_file_is_full(option: str, tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    line = '{"jsonrpc":"2.0","method":"notifications/of-some-length"}\n'
+    words = [sys.executable, "-c", LIMITED, "relay", option, str(file), "--", sys.executable, "-c", CAT]
+    relaying = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    with relaying:
+        assert relaying.stdin is not None
+        assert relaying.stdout is not None
+        for _ in range(120):  # one by one: the log has a batch for each
+            relaying.stdin.write(line)
+            relaying.stdin.flush()
+            assert relaying.stdout.readline() == line
+        _, shown = relaying.communicate()
+    assert relaying.returncode == 0
+    assert "Traceback" not in shown
+    assert 3900 < file.stat().st_size <= 4000
+
+
+CAT = "import os\nwhile data := os.read(0, 65536): os.write(1, data)"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no disk that is always full")
+def test_recording_on_a_full_disk_ends_and_the_relay_works() -> None:
+    words = [*RELAY, "--record", "/dev/full", "--", sys.executable, "-c", CAT]
+    ran = subprocess.run(words, input="{}\n", capture_output=True, text=True, timeout=60)
+    assert (ran.returncode, ran.stdout) == (0, "{}\n")
+    assert "--- the recording ends here: No space left on device" in ran.stderr

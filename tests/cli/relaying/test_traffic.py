@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import functools
 import json
 import time
 from typing import Any
@@ -202,4 +203,31 @@ def test_nothing_is_shown_where_nothing_is_asked_for() -> None:
     quiet = Traffic(None, None, RelayRecorder(written.append, "server", 0.0, redactor=Redactor()))
     quiet.message(True, b"{}")
     quiet.note("done")
+    assert len(written) == 3
+
+
+def test_recording_that_cannot_begin_ends_alone() -> None:
+    def full(text: str) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    written: list[str] = []
+    seen = Seen()
+    for write in (full, written.append):
+        seen.traffic.record(functools.partial(RelayRecorder, write, "server", 0.0, redactor=Redactor()))
+    seen.client.passed(_line(method="x"))
+    assert seen.said() == ["--- the recording ends here: No space left on device", "--> x 33 B"]
+    assert len(written) == 2
+
+
+def test_recording_that_fails_leaves_the_others() -> None:
+    def write(text: str) -> None:
+        if '"from"' in text:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    written: list[str] = []
+    seen = Seen()
+    for each in (write, written.append):
+        seen.traffic.record(functools.partial(RelayRecorder, each, "server", 0.0, redactor=Redactor()))
+    seen.client.passed(_line(method="x") * 2)
+    assert seen.said() == ["--> x 33 B", "--- the recording ends here: No space left on device", "--> x 33 B"]
     assert len(written) == 3

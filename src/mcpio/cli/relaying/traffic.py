@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any, Final
 
 from mcpio._printable import printable
@@ -45,36 +46,37 @@ class Traffic:
     ) -> None:
         self._show = show
         self._ladder = ladder
-        self._recorder = recorder
+        self._recorders = [] if recorder is None else [recorder]
         self._clock = clock
         self._wall = wall
         self._redactor = Redactor()
+
+    def record(self, begin: Callable[[], RelayRecorder]) -> None:
+        """Record what passes from now on as well. A recording that cannot begin ends as one that fails later does."""
+        with self._guarded("the recording"):
+            self._recorders.append(begin())
 
     def message(self, from_client: bool, line: bytes | Overlong, scope: str = "", via: int | None = None) -> None:
         """Take one message. Ids are told apart by ``scope``; ``via`` is the HTTP exchange."""
         now = self._clock()
         if self._ladder is not None:
-            with self._guarded("_ladder", "this display"):
+            with self._guarded("this display", self._end_display):
                 text, size = self._add_entry(self._ladder, from_client, line, scope, via, now)
                 self._line("-->" if from_client else "<--", self._redactor.message(text), size)
-        if self._recorder is not None:
-            with self._guarded("_recorder", "the recording"):
-                self._recorder.message(from_client, line, now, via)
+        self._record(lambda recorder: recorder.message(from_client, line, now, via))
 
     def head(self, from_client: bool, text: str, head: Mapping[str, Any], via: int) -> None:
         """Take the head of an HTTP request or response; ``text`` is the line that is shown, if any."""
         if text:
             self._note("-->" if from_client else "<--", text, "client" if from_client else "server")
-        if self._recorder is not None:
-            with self._guarded("_recorder", "the recording"):
-                self._recorder.head(from_client, head, self._clock(), via)
+        now = self._clock()
+        self._record(lambda recorder: recorder.head(from_client, head, now, via))
 
     def note(self, text: str) -> None:
         """Show and record an event of the relay."""
         self._note("---", text, "server")
-        if self._recorder is not None:
-            with self._guarded("_recorder", "the recording"):
-                self._recorder.note(text, self._clock())
+        now = self._clock()
+        self._record(lambda recorder: recorder.note(text, now))
 
     def forget(self, scope: str) -> None:
         """Wait for no more answers in a scope."""
@@ -83,18 +85,26 @@ class Traffic:
 
     def _note(self, arrow: str, text: str, sender: Sender) -> None:
         if self._ladder is not None:
-            with self._guarded("_ladder", "this display"):
+            with self._guarded("this display", self._end_display):
                 message = self._redactor.message(text)
                 self._line(arrow, message)
                 self._ladder.note(message, self._clock(), sender=sender)
 
+    def _record(self, add: Callable[[RelayRecorder], object]) -> None:
+        for recorder in tuple(self._recorders):
+            with self._guarded("the recording", partial(self._recorders.remove, recorder)):
+                add(recorder)
+
+    def _end_display(self) -> None:
+        self._ladder = None
+
     @contextmanager
-    def _guarded(self, part: str, name: str) -> Iterator[None]:
-        """Switch a part off that fails, such as a recording on a full disk: the conversation goes on."""
+    def _guarded(self, name: str, end: Callable[[], object] = int) -> Iterator[None]:
+        """Call ``end`` for a part that fails, such as a recording on a full disk: the conversation goes on."""
         try:
             yield
         except Exception as error:  # a fault of the relay must not end what passes it either
-            setattr(self, part, None)
+            end()
             with suppress(Exception):  # where the line itself cannot be shown
                 reason = error.strerror if isinstance(error, OSError) else repr(error)
                 self._line("---", f"{name} ends here: {reason}")
