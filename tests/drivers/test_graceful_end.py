@@ -65,9 +65,10 @@ def test_exit_timer_has_the_time_of_the_drain_and_the_grace() -> None:
         exit_timer("x")  # type: ignore[arg-type]  # a mistake, made on purpose
 
 
+@pytest.mark.parametrize("drain", [0.0, 2.0])
 @pytest.mark.parametrize("lag", [0.0, 1.0])
-def test_last_writes_have_their_time_after_the_grace_however_late_that_ended(
-    lag: float, each_virtual_loop: EachLoop
+def test_each_part_of_the_end_has_its_time_however_late_the_one_before_ended(
+    lag: float, drain: float, each_virtual_loop: EachLoop
 ) -> None:
     async def main(here: Here) -> None:
         ended, extended = list[float](), list[float]()
@@ -81,21 +82,27 @@ def test_last_writes_have_their_time_after_the_grace_however_late_that_ended(
             async def wait_empty(self) -> None:
                 await here.forever()
 
+            def retire(self) -> None:
+                """Serve on."""
+
         handler: Any = Handler()
         timer: Any = SimpleNamespace(extend=extended.append)
 
         async def end() -> None:
-            await _end(handler, SimpleNamespace(), 0.0, 0.5, here.loop, timer)  # type: ignore[arg-type]  # accepts none
+            acceptor: Any = SimpleNamespace(wait_empty=here.forever)
+            await _end(handler, acceptor, drain, 0.5, here.loop, timer)
             ended.append(here.now())
 
         async with here.tasks() as tasks:
             began = here.now()
             tasks.spawn(end())
-            await here.settle()
-            here.jump(0.5 + lag)
+            for part in filter(None, (drain, 0.5)):
+                await here.settle()
+                here.jump(part + lag)
         assert handler.grace == 0.5
-        assert extended == [0.5 + LAST_WRITES, LAST_WRITES]
-        assert ended[0] - began >= 0.5 + lag + LAST_WRITES / 2
+        of_drain = [drain + 0.5 + LAST_WRITES] if drain else []
+        assert extended == [*of_drain, 0.5 + LAST_WRITES, LAST_WRITES]
+        assert ended[0] - began >= (drain + lag if drain else 0.0) + 0.5 + lag + LAST_WRITES / 2
 
     each_virtual_loop.run(main, virtual=True)
 

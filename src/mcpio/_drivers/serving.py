@@ -170,13 +170,14 @@ async def serve_listeners(
 async def _end(
     handler: ConnectionHandler, acceptor: Acceptor, drain: float, grace: float, loop: EventLoop, timer: ExitTimer
 ) -> None:
-    timer.extend(drain + grace + LAST_WRITES)
     if drain:
+        timer.extend(drain + grace + LAST_WRITES)
         # A client that keeps a connection may be sending on it now: closed over that, the request would be lost, so
         # the connection ends with an answer that says so.
         handler.retire()
         with loop.scope(drain):
             await acceptor.wait_empty()
+    timer.extend(grace + LAST_WRITES)
     handler.close(grace)
     with loop.scope(grace):
         await handler.wait_empty()
