@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import os
+import signal
 from types import SimpleNamespace
 from typing import Any
 
@@ -57,6 +60,40 @@ def test_end_that_begins_late_extends_the_time_of_the_process(monkeypatch: pytes
     clock.while_asleep = extend
     clock.run()
     assert clock.exits == [(103.5, 143)]
+
+
+@pytest.mark.parametrize(("timeout", "end"), [(ExitTimer(2.0), 103.5), (2.0, 102.0)], ids=["a server's", "a program's"])
+def test_time_of_a_server_counts_from_when_its_loop_hears_of_the_signal(
+    timeout: Any, end: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, called, handlers = Clock(monkeypatch), list[Any](), dict[int, Any]()
+
+    def install(signum: int, handler: Any) -> None:
+        handlers[signum] = handler
+
+    monkeypatch.setattr(signal, "signal", install)
+    monkeypatch.setattr(atexit, "register", lambda *_: None)
+    monkeypatch.setattr(signals, "_exit_quietly", lambda: None)
+    cancelled: list[bool] = []
+
+    class Scope(contextlib.nullcontext[None]):
+        def cancel(self) -> None:
+            cancelled.append(True)
+
+    scope: Any = Scope()
+
+    def serve() -> None:
+        with signals.ended_by_signals(scope, called.append, timeout):
+            handlers[signal.SIGTERM](signal.SIGTERM, None)
+            assert not cancelled
+            clock.now += 1.5
+            called.pop()()
+            clock.now -= 1.5
+
+    with pytest.raises(signals.Terminated):
+        serve()
+    clock.run()
+    assert (cancelled, clock.exits) == ([True], [(end, 143)])
 
 
 def test_exit_timer_has_the_time_of_the_drain_and_the_grace() -> None:

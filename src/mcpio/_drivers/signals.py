@@ -73,6 +73,10 @@ class ExitTimer:
         if self._until is not None:
             self._until = max(self._until, time.monotonic() + seconds)
 
+    def restart(self) -> None:
+        """Allow the whole time from now on: the event loop has heard of the signal."""
+        self.extend(self._seconds)
+
     def _run(self, status: int) -> None:
         while self._until is not None and (left := self._until - time.monotonic()) > 0:
             time.sleep(left)
@@ -100,7 +104,8 @@ def ended_by_signals(
     SIGTERM. See ``mcpio.trio.terminate_on_signals`` for the rest.
     """
     timer = ExitTimer(timeout) if isinstance(timeout, int | float) else timeout
-    termination = _Termination(scope, call_soon, timer)
+    # A program's own number counts from the signal.
+    termination = _Termination(scope, call_soon, timer, restarts=isinstance(timeout, ExitTimer))
     previous = {}
     try:
         for signum in _TERMINATION_SIGNALS:
@@ -139,12 +144,18 @@ class _Termination:
     """The signal handler of one block."""
 
     def __init__(
-        self, scope: CancelScope, call_soon: Callable[[Callable[[], None]], object], timer: ExitTimer | None
+        self,
+        scope: CancelScope,
+        call_soon: Callable[[Callable[[], None]], object],
+        timer: ExitTimer | None,
+        *,
+        restarts: bool,
     ) -> None:
         self.scope = scope
         self.signum: int | None = None
         self.is_over = False
         self._timer = timer
+        self._restarts = restarts
         self._call_soon = call_soon
 
     def receive(self, signum: int, frame: FrameType | None) -> None:
@@ -156,7 +167,13 @@ class _Termination:
         self.signum = signum
         if self._timer is not None:
             self._timer.start(128 + signum)
-        self._call_soon(self.scope.cancel)
+        self._call_soon(self._begin)
+
+    def _begin(self) -> None:
+        """Cancel the block, in the loop's thread."""
+        if self._timer is not None and self._restarts:
+            self._timer.restart()
+        self.scope.cancel()
 
     def follow(self, parent: int) -> None:
         """Look at the parent each second, in a thread, and end with it.
