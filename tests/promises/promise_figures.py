@@ -6,7 +6,7 @@ The second command makes the tables of docs/promises.md anew from that file. ``P
 ``models`` compares machines with models, ``worlds`` runs the simulated worlds, ``systems`` real processes, and
 ``mutants`` tries mutants of the code; the figures of the rest are kept. ``--quick`` leaves out the deliberate breakages
 and the mutants. All mutants take more than an hour: ``--record FILE`` writes down those that are killed, and continues
-a run that was ended; ``--sample 150`` tries so many.
+a run that was ended; ``--sample 150 --seed 7`` tries so many.
 """
 
 from __future__ import annotations
@@ -60,6 +60,7 @@ def main() -> int:
     parser.add_argument("--file", type=Path, default=RESULTS, help="where the figures are kept")
     parser.add_argument("--record", help="a file of killed mutants, which are not tried again")
     parser.add_argument("--sample", help="how many mutants of each room to try, rather than all")
+    parser.add_argument("--seed", default="1", help="chooses which: only those of a new seed tell of all")
     given = parser.parse_args()
     records = json.loads(given.file.read_text("utf-8")) if given.file.exists() else {}
     failed = 0
@@ -72,7 +73,9 @@ def main() -> int:
             figures = systems()
         elif name == MUTANTS:
             record = ["--record", given.record] if given.record else []
-            figures = mutants(*record, *(["--sample", given.sample] if given.sample else ["--all"]))
+            figures = mutants(
+                *record, *(["--sample", given.sample, "--seed", given.seed] if given.sample else ["--all"])
+            )
         else:
             figures = tests(own_tests(name)) | ({} if given.quick else broken(name))
         failed += figures["failed"]
