@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import suppress
+from typing import Any
 
 import pytest
 
@@ -196,3 +198,77 @@ def test_command_prints_what_it_found(capsys: pytest.CaptureFixture[str]) -> Non
     said = capsys.readouterr().out
     assert said.startswith("1 worlds, ")
     assert "seeds that failed: none" in said
+
+
+@pytest.mark.parametrize("level", ["machines", "programs"])
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit])
+def test_end_of_the_process_is_no_violation(level: Any, kind: type[BaseException]) -> None:
+    runs = 0
+
+    async def leave(client: Client) -> None:
+        nonlocal runs
+        runs += 1
+        raise kind
+
+    with pytest.raises(kind):
+        simulate(racing_shop, [leave], worlds=20, level=level, faults=Faults.none())
+    assert runs <= 4  # other tasks of the same world may have been scheduled already
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"level": "program"}, "level must be 'machines' or 'programs', not 'program'"),
+        ({"carrier": "smoke"}, "carrier must be 'pipe' or 'http', not 'smoke'"),
+        ({"era": "statless"}, "era must be 'handshake', 'stateless' or 'auto', not 'statless'"),
+        ({"worlds": 0}, "worlds must be an integer of at least 1, not 0"),
+        ({"worlds": 1.5}, "worlds must be an integer of at least 1, not 1.5"),
+        ({"seconds": -1}, "seconds must be a number above 0, not -1"),
+        ({"seconds": float("nan")}, "seconds must be a number above 0, not nan"),
+        ({"seed": "one"}, "seed must be an integer, not 'one'"),
+    ],
+)
+def test_wrong_option_is_named(options: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        simulate(racing_shop, [visit], **{"worlds": 1, **options})
+
+
+def test_wrong_faults_and_clients_are_named() -> None:
+    wrong: Any = "harsh"
+    with pytest.raises(TypeError, match="faults must be Faults, not 'harsh'"):
+        simulate(racing_shop, [visit], worlds=1, faults=wrong)
+    with pytest.raises(TypeError, match="clients must be a collection"):
+        simulate(racing_shop, wrong, worlds=1)
+    with pytest.raises(ValueError, match="stop_after must be an integer of at least 1, not 0"):
+        explore(worlds=1, stop_after=0)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"resets": -1}, "resets must be an integer of at least 0, not -1"),
+        ({"kills": 0.5}, "kills must be an integer of at least 0, not 0.5"),
+        ({"delay": -0.1}, "delay must be a number of seconds of at least 0, not -0.1"),
+        ({"splits": 1.1}, "splits must be a number from 0 to 1, not 1.1"),
+        ({"duplicates": "all"}, "duplicates must be a number from 0 to 1, not 'all'"),
+    ],
+)
+def test_wrong_fault_is_named(options: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        Faults(**options)
+
+
+def test_wrong_parts_of_a_plan_are_named() -> None:
+    wrong: Any = "smoke"
+    with pytest.raises(ValueError, match="carrier must be"):
+        Party(wrong)
+    with pytest.raises(ValueError, match="era must be"):
+        Party(era=wrong)
+    with pytest.raises(ValueError, match="level must be"):
+        Plan(0, (), level=wrong)
+
+
+def test_command_refuses_a_time_that_is_none(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["--seconds", "0"])
+    assert "argument --seconds: must be a number above 0, not 0" in capsys.readouterr().err

@@ -20,7 +20,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         prog="python -m mcpio.testing.simulation",
         description="Run clients and servers of this library in simulated worlds, and look for broken invariants.",
     )
-    parser.add_argument("--seconds", type=float, default=60.0, help="for how much processor time to look")
+    parser.add_argument("--seconds", type=_seconds, default=60.0, help="for how much processor time to look")
     parser.add_argument("--seed", type=int, default=None, help="run the world of this seed only")
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--era", choices=("handshake", "stateless", "auto"), help="the era of all clients")
@@ -42,6 +42,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         smaller = smallest(failure)
         print(f"\n# seed {failure.plan.seed}: {smaller.violation}\n{smaller.plan.program()}")
     return 1 if report.failures else 0
+
+
+def _seconds(text: str) -> float:
+    seconds = float(text)
+    if not seconds > 0:
+        raise argparse.ArgumentTypeError(f"must be a number above 0, not {text}")
+    return seconds
 
 
 if __name__ == "__main__":

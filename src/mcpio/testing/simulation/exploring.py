@@ -5,13 +5,14 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from math import inf
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import attrs
 
-from mcpio._checks import called
+from mcpio._checks import called, checked, is_amount, is_count, items_of
 from mcpio.testing.simulation.invariants import Violation
-from mcpio.testing.simulation.plan import Act, Carrier, Era, Faults, Level, Party, Plan, drawn
+from mcpio.testing.simulation.plan import Act, Carrier, Era, Faults, Level, Party, Plan, drawn, one_of
 from mcpio.testing.simulation.running import Outcome, Running
 from mcpio.testing.simulation.workload import ACTS, exercised_server
 
@@ -68,6 +69,19 @@ def explore(
     ``worlds`` is how many to run, in place of a time; ``stop_after`` is how many failures are enough.
     """
     make, acts = _workload(server, clients)
+    # Infinity is a meaning: until it is stopped.
+    if not (is_amount(seconds) or seconds == inf) or seconds <= 0:
+        raise ValueError(f"seconds must be a number above 0, not {seconds!r:.100}")
+    for name, count in (("worlds", worlds), ("stop_after", stop_after)):
+        if count is not None and not is_count(count, 1):
+            raise ValueError(f"{name} must be an integer of at least 1, not {count!r:.100}")
+    if not is_count(seed, -(1 << 63)):
+        raise ValueError(f"seed must be an integer, not {seed!r:.100}")
+    checked("faults", faults, Faults)
+    for name, value, kind in (("era", era, Era), ("carrier", carrier, Carrier)):
+        if value is not None:
+            one_of(name, value, kind)
+    one_of("level", level, Level)
     began = time.process_time()
     count = steps = requests = 0
     injected: Counter[str] = Counter()
@@ -189,6 +203,7 @@ def _workload(server: Callable[[], Server] | None, clients: Sequence[Program]) -
     if server is None:
         return exercised_server, ACTS
     called("server", server, "()")
+    clients = items_of("clients", clients)
     if not clients:
         raise ValueError("clients must be one or more async functions that take a client, not none")
 

@@ -7,13 +7,27 @@ it runs.
 from __future__ import annotations
 
 from random import Random
-from typing import Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias, get_args
 
 import attrs
+
+from mcpio._checks import is_amount, is_count
 
 Era: TypeAlias = Literal["handshake", "stateless", "auto"]
 Carrier: TypeAlias = Literal["pipe", "http"]
 Level: TypeAlias = Literal["machines", "programs"]
+
+
+def one_of(name: str, value: object, kind: Any) -> None:
+    """Raise ValueError for a value that is none of a Literal's."""
+    *others, last = map(repr, get_args(kind))
+    if not isinstance(value, str) or value not in get_args(kind):
+        raise ValueError(f"{name} must be {', '.join(others)} or {last}, not {value!r:.100}")
+
+
+def _in(kind: Any) -> Any:
+    """Return an attrs validator for the values of a Literal."""
+    return lambda _, field, value: one_of(field.name, value, kind)
 
 
 @attrs.frozen(kw_only=True)
@@ -44,6 +58,16 @@ class Faults:
     """The share of reads that return only some of the available bytes, from 0 to 1."""
     duplicates: float = 0.0
     """The share of repeatable HTTP requests that arrive twice, from 0 to 1."""
+
+    def __attrs_post_init__(self) -> None:
+        for name in _COUNTED:
+            if not is_count(value := getattr(self, name)):
+                raise ValueError(f"{name} must be an integer of at least 0, not {value!r:.100}")
+        if not is_amount(self.delay):
+            raise ValueError(f"delay must be a number of seconds of at least 0, not {self.delay!r:.100}")
+        for name in ("splits", "duplicates"):
+            if not is_amount(value := getattr(self, name)) or value > 1:
+                raise ValueError(f"{name} must be a number from 0 to 1, not {value!r:.100}")
 
     @staticmethod
     def none() -> Faults:
@@ -98,9 +122,9 @@ class Act:
 class Party:
     """A client: how it connects, and what its tasks do at the same time."""
 
-    carrier: Carrier = "pipe"
+    carrier: Carrier = attrs.field(default="pipe", validator=_in(Carrier))
     """How the client reaches the server."""
-    era: Era = "handshake"
+    era: Era = attrs.field(default="handshake", validator=_in(Era))
     """The era that the client speaks."""
     keeps: bool = True
     """Whether the client reconnects automatically."""
@@ -146,7 +170,7 @@ class Plan:
     """How often a piece is split, from 0 to 1."""
     duplicates: float = 0.0
     """How many of the HTTP requests that may be repeated arrive twice, from 0 to 1."""
-    level: Level = "machines"
+    level: Level = attrs.field(default="machines", validator=_in(Level))
     """Whether only the machines run, or whole programs on Trio."""
 
     def program(self, parties: str = "") -> str:
