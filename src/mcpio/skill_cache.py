@@ -76,7 +76,8 @@ class FolderSkillCache:
                     file.write(data)
                 os.replace(path, self._path(digest))
             except BaseException:
-                os.unlink(path)
+                with suppress(OSError):  # it was renamed already
+                    os.unlink(path)
                 raise
 
     def _remove_temporaries(self) -> None:
