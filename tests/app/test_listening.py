@@ -8,7 +8,7 @@ from linked import Ask, Link
 from mcpio import Server
 from mcpio.app.listening import MOST_CHANGES, Listening, Missed
 from mcpio.engine.table import Role
-from mcpio.errors import ConnectionLost
+from mcpio.errors import ConnectionLost, McpError, NoBackChannel, RequestTimeout
 from mcpio.types import (
     PromptListChangedNotification,
     ResourceListChangedNotification,
@@ -299,6 +299,83 @@ def test_renewal_that_fails_is_tried_again() -> None:
     assert waiting.state == "waits"
     link.advance(0.2)
     assert waiting.result == Missed()
+
+
+# Streams that the transport gives up while the session goes on
+
+
+@pytest.mark.parametrize("keep", [False, True])
+def test_lost_stream_ends_or_renews_the_iteration(keep: bool) -> None:
+    link = Link(server_of_changes(), era="handshake")
+    changes = Changes(link, tools=True, uris=["a:1"], keep=keep)
+    link.client._lose_changes(ConnectionLost("the stream"))
+    if not keep:
+        assert changes.is_over
+        assert changes.listening.ended == "lost"
+        return
+    waiting = changes.wait()
+    link.advance(0.1)
+    assert waiting.state == "waits"
+    link.client._regain_changes()
+    link.run()
+    assert waiting.result == Missed()
+    notify(link, ResourceUpdatedNotification("a:1"))
+    assert changes.next() == ResourceUpdatedNotification("a:1")
+
+
+def test_listening_begins_when_the_lost_stream_is_open_again() -> None:
+    link = Link(server_of_changes(), era="handshake")
+    link.client._lose_changes(ConnectionLost("the stream"))
+    entering = [link.start(link.client.listen(tools=True).__aenter__()) for _ in range(2)]
+    link.run()
+    assert [each.state for each in entering] == ["waits", "waits"]
+    link.client._regain_changes()
+    link.run()
+    assert [each.state for each in entering] == ["returned", "returned"]
+
+
+def test_listening_is_refused_while_the_stream_cannot_be_opened() -> None:
+    link = Link(server_of_changes(), era="handshake")
+    link.client._lose_changes(ConnectionLost("the stream"))
+
+    def fails(then: Any) -> McpError:
+        entering = link.start(link.client.listen(tools=True).__aenter__())
+        link.run()
+        then()
+        link.run()
+        assert isinstance(entering.error, McpError)
+        return entering.error
+
+    lost = fails(lambda: link.client._lose_changes(ConnectionLost("once more")))
+    assert isinstance(lost, ConnectionLost)
+    assert str(lost.__cause__) == "once more"
+    assert isinstance(fails(lambda: link.advance(61)), RequestTimeout)
+    assert isinstance(fails(link.client.close), NoBackChannel)
+
+
+def test_stream_that_is_open_again_before_the_answer_is_not_waited_for() -> None:
+    link = Link(server_of_changes(), era="handshake")
+    link.client._lose_changes(ConnectionLost("the stream"))
+    entering = link.start(link.client.listen(tools=True).__aenter__())
+    link.client._regain_changes()
+    link.run()
+    assert entering.state == "returned"
+
+
+def test_cached_tools_are_not_believed_while_the_stream_is_lost() -> None:
+    link = Link(server_of_changes(), era="handshake")
+
+    def look_up(name: str) -> int:
+        before = sent(link, "tools/list")
+        link.do(link.client.tool(name))
+        return sent(link, "tools/list") - before
+
+    assert [look_up("t"), look_up("t")] == [1, 0]
+    link.client._lose_changes(ConnectionLost("the stream"))
+    assert look_up("t") == 1
+    assert not link.client._hears_of_tools()
+    link.client._regain_changes()
+    assert [look_up("t"), look_up("t")] == [1, 0]  # it may have changed in between
 
 
 def lose_in_requests(link: Link, losses: int, *, repeated: bool = False) -> None:

@@ -11,7 +11,7 @@ from mcpio.engine.connection import Connection
 from mcpio.engine.table import Role
 from mcpio.framing.json import loads
 from mcpio.framing.sse import SseParser, encode_event
-from mcpio.http.client import HttpClient, ListeningEnded, Location, MessageRefused, SessionLost
+from mcpio.http.client import HttpClient, ListeningEnded, ListeningResumed, Location, MessageRefused, SessionLost
 from mcpio.http.model import (
     Answers,
     Body,
@@ -98,7 +98,7 @@ class HttpPlayer(Player):
         seen = len(side.events)
         if side.role is Role.CLIENT and self._client is not None:
             while (event := self._client.next_event()) is not None:
-                if not isinstance(event, SessionLost | MessageRefused | ListeningEnded):
+                if not isinstance(event, SessionLost | MessageRefused | ListeningEnded | ListeningResumed):
                     side.take(event)
         elif self._server is not None:
             for session in self._server.sessions:

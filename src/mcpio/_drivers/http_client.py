@@ -29,6 +29,7 @@ from mcpio.http.client import (
     HttpClient,
     HttpClientOptions,
     ListeningEnded,
+    ListeningResumed,
     Location,
     MessageRefused,
     SessionLost,
@@ -360,7 +361,7 @@ class _PooledConnection:
 # ----------------------------------------------------------------------------------------------------------- http actor
 # The HTTP client that the drivers of all event loops share: its options, and the actor that runs it.
 
-_TRANSPORT_EVENTS: Final = (SessionLost, MessageRefused, ListeningEnded)
+_TRANSPORT_EVENTS: Final = (SessionLost, MessageRefused, ListeningEnded, ListeningResumed)
 
 LAST_WORDS: Final = 0.5
 """Seconds for telling the server that a cancelled block ends the session."""
@@ -691,5 +692,11 @@ class HttpActor:
             self._reconnector.begin(event.again_in)
         elif isinstance(event, MessageRefused):
             self._faults.report("the server did not take a message", event.error)
-        else:
+        elif isinstance(event, ListeningEnded):
             self._faults.report("messages outside of requests are no longer received", event.error)
+            if event.is_lost:
+                self._client._lose_changes(event.error)
+            else:
+                self._client._regain_changes()  # a server that offers no stream may report them beside its answers
+        else:
+            self._client._regain_changes()

@@ -573,7 +573,8 @@ class Client(Session):
         if self.era is Era.STATELESS:
             return self._listening is not None and self._listening.reports_list("tools")
         offered: Any = self.server.capabilities
-        return offered.tools is not None and offered.tools.list_changed is True
+        is_heard = self._changes is None or self._changes.is_heard
+        return is_heard and offered.tools is not None and offered.tools.list_changed is True
 
     @overload
     async def call_tool(
@@ -1131,6 +1132,17 @@ class Client(Session):
 
             self._changes = SessionChanges(self)
         return self._changes
+
+    def _lose_changes(self, error: McpError) -> None:
+        """Record that changes are not received any more: the transport lost the stream that brings them."""
+        self._miss_changes()
+        self._known_changes().lose_stream(error)
+
+    def _regain_changes(self) -> None:
+        """Record that changes are received again, as far as the server reports them."""
+        if self._changes is not None and not self._changes.is_heard:
+            self._miss_changes()
+            self._changes.regain_stream()
 
     def _restored_subscription(self, uri: str) -> None:
         """Record that the current session was told of a subscription."""

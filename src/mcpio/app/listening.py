@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, Self, TypeAlias
 
 import attrs
 
-from mcpio.app.runtime import Turns
+from mcpio.app.runtime import BroadcastEvent, Turns
 from mcpio.app.session import Waiter
 from mcpio.engine.limits import DEFAULT
 from mcpio.engine.table import Phase
@@ -333,6 +333,7 @@ class HandshakeSource:
         return SubscriptionFilter(**lists, resource_subscriptions=honoured or None)
 
     async def _subscribe(self, uris: Collection[str]) -> None:
+        await self._changes.wait_for_stream()
         # Before the first request: the server may report a change before its answer to the subscription is read.
         self._changes.add(self)
         for uri in uris:
@@ -356,7 +357,7 @@ class HandshakeSource:
             self._listening.hear(notification)
 
     def lose(self) -> None:
-        """Record that the session was lost: its successor does not know the subscriptions."""
+        """Record that the session was lost, whose successor does not know the subscriptions, or its stream was."""
         self._is_lost = True
         self.close()
         if self._is_open:
@@ -402,6 +403,14 @@ class SessionChanges:
         self._sources: list[HandshakeSource] = []
         self._resources: dict[str, _Resource] = {}
         self._own: set[str] = set()  # those that the program itself subscribed to; however often, they count once
+        # Why the transport receives no changes; None while it does.
+        self._failure: McpError | None = None
+        self._stream_tried = BroadcastEvent(client.driver.runtime)
+
+    @property
+    def is_heard(self) -> bool:
+        """Whether the transport receives the changes that the server reports."""
+        return self._failure is None
 
     def add(self, source: HandshakeSource) -> None:
         """Report changes to a source, until it is removed or the session is lost."""
@@ -476,11 +485,43 @@ class SessionChanges:
         """Record that the session was lost."""
         for resource in self._resources.values():
             resource.is_subscribed = False
+        self.regain_stream()  # the next session has its own stream
+        self._lose_sources()
+
+    def lose_stream(self, error: McpError) -> None:
+        """Record that the transport gave up the stream that brings changes. The server may still have the session."""
+        self._failure = error
+        self._stream_tried.notify_all()
+        self._lose_sources()
+
+    def regain_stream(self) -> None:
+        """Record that the transport receives changes again, or need not."""
+        self._failure = None
+        self._stream_tried.notify_all()
+
+    async def wait_for_stream(self) -> None:
+        """Wait until the transport receives changes. Raises McpError if the server cannot be reached."""
+        while not self.is_heard:
+            # The transport opens its stream again when the server has answered.
+            await self._client.ping()
+            await self._wait_for_attempt()
+
+    # Inside
+
+    async def _wait_for_attempt(self) -> None:
+        if self.is_heard:
+            return
+        limit = self._client.connection.options.request_timeout.total
+        if not await self._stream_tried.wait(limit):
+            raise RequestTimeout("the stream for messages outside of requests", limit or 0.0)
+        if self._failure is not None:
+            raise ConnectionLost("the server's changes are not received any more") from self._failure
+        self._client.check_open()  # the end of the connection wakes too
+
+    def _lose_sources(self) -> None:
         # Each source removes itself from the list.
         for source in tuple(self._sources):
             source.lose()
-
-    # Inside
 
     def _resource(self, uri: str) -> _Resource:
         resource = self._resources.get(uri)

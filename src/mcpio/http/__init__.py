@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from mcpio.http.client import HttpClient as HttpClient
     from mcpio.http.client import HttpClientOptions as HttpClientOptions
     from mcpio.http.client import ListeningEnded as ListeningEnded
+    from mcpio.http.client import ListeningResumed as ListeningResumed
     from mcpio.http.client import Location as Location
     from mcpio.http.client import MessageRefused as MessageRefused
     from mcpio.http.client import SessionLost as SessionLost
@@ -54,7 +55,9 @@ else:
                 "Body Cors Denied End HostPolicy HttpOptions Page RequestHead RequestItem Reset ResponseHead "
                 "ResponseItem"
             ),
-            "client": "HttpClient HttpClientOptions ListeningEnded Location MessageRefused SessionLost",
+            "client": (
+                "HttpClient HttpClientOptions ListeningEnded ListeningResumed Location MessageRefused SessionLost"
+            ),
             "calls": "Calls",
             "server": "HttpServer",
         },

@@ -182,9 +182,17 @@ class ListeningEnded:
 
     error: McpError
     """The reason."""
+    is_lost: bool = False
+    """Whether the stream broke, rather than that the server offers none: it is opened again when the server answers
+    the next request, which ``ListeningResumed`` reports."""
 
 
-TransportEvent: TypeAlias = SessionLost | MessageRefused | ListeningEnded
+@attrs.frozen
+class ListeningResumed:
+    """The listening stream is open again after it was lost. Messages in between may have been missed."""
+
+
+TransportEvent: TypeAlias = SessionLost | MessageRefused | ListeningEnded | ListeningResumed
 
 
 # ------------------------------------------------------------------------------------------------------------- location
@@ -822,6 +830,8 @@ class HttpClient:
     _session_id: str | None
     _stage: Stage
     _must_listen_again: bool
+    _has_lost_listening: bool
+    """Whether ``ListeningEnded`` said that the stream was lost, and none has been open since."""
     _mirrors: bool
     """Whether header fields repeat what requests say: until a session is open, and always in the stateless era."""
     _opened_at: float
@@ -1213,6 +1223,9 @@ class HttpClient:
         elif head.status == 200 and call.media_type == "text/event-stream" and call.purpose is not Purpose.TELL:
             call.parser = SseParser(self._limits.message_bytes)
             call.was_open = True
+            if call.purpose is Purpose.LISTEN and self._has_lost_listening:
+                self._has_lost_listening = False
+                self._events.append(ListeningResumed())
 
     def _take_session_id(self, call: ClientExchange, head: ResponseHead) -> bool:
         """Store the id of the session that the server opened (SESS-01, SESS-02); refuse an invalid one."""
@@ -1310,10 +1323,12 @@ class HttpClient:
             self._fall_back(call, call.refusal(head))
         elif call.purpose is Purpose.RESUME or (call.purpose is Purpose.LISTEN and call.was_open):
             self._resume(call, call.unexpected(head), is_worth_it=is_temporary)
+        elif call.purpose is Purpose.LISTEN and self._has_lost_listening and is_temporary:
+            self._resume(call, call.unexpected(head))  # it was offered before
         elif call.purpose is Purpose.TELL and head.status in LATER:
             self._tell_again(call, call.refusal(head))
-        elif call.purpose is not Purpose.LISTEN:
-            # A server need not offer listening (HTTP-27).
+        elif call.purpose is not Purpose.LISTEN or self._has_lost_listening:
+            # A server need not offer listening (HTTP-27): that is reported only where it has offered it before.
             self._fail(call, call.refusal(head))
 
     def _may_fall_back(self, call: ClientExchange, head: ResponseHead) -> bool:
@@ -1341,8 +1356,10 @@ class HttpClient:
         if call.purpose is Purpose.TELL:
             self._events.append(MessageRefused(error))
         elif call.purpose is Purpose.LISTEN:
-            self._must_listen_again = call.was_open
-            self._events.append(ListeningEnded(error))
+            # Without a connection, the server has not said whether it offers listening.
+            is_lost = call.was_open or isinstance(error, ConnectionLost)
+            self._must_listen_again = self._has_lost_listening = is_lost
+            self._events.append(ListeningEnded(error, is_lost))
         for id in call.requests:
             self.connection.fail_request(id, error, self._exchanges.now)
         if call.purpose is Purpose.LEGACY:
@@ -1378,7 +1395,8 @@ class HttpClient:
 
     def _forget_session(self) -> None:
         self._session_id = None
-        self._stage, self._must_listen_again, self._mirrors = Stage.NEW, False, True
+        self._stage, self._mirrors = Stage.NEW, True
+        self._must_listen_again = self._has_lost_listening = False
         self._opened_at = self._exchanges.now
 
     # Streams that break

@@ -10,7 +10,7 @@ from webtalk import CALL, NOTE, RESULT, Asked, WebTalk, hello
 
 from mcpio.errors import ConnectionLost, RequestTimeout, UnexpectedResponse
 from mcpio.events import CancelReceived, CloseReason, ConnectionClosed, Negotiated, NotificationReceived, OutgoingId
-from mcpio.http.client import HttpClientOptions, ListeningEnded, MessageRefused, SessionLost
+from mcpio.http.client import HttpClientOptions, ListeningEnded, ListeningResumed, MessageRefused, SessionLost
 from mcpio.http.model import End
 from mcpio.types import (
     ClientCapabilities,
@@ -290,6 +290,52 @@ def test_failed_listening_is_reported_and_retried_after_the_next_answer() -> Non
     (ended,) = talk.found(ListeningEnded)
     assert isinstance(ended.error, ConnectionLost)
     assert talk.advance(100.0) == []
+    talk.ask(PingRequest())
+    (again,) = talk.result(talk.requests[-1], {})
+    assert again.method == "GET"
+    assert ended.is_lost
+    assert talk.found(ListeningResumed) == []
+    talk.stream(again)
+    talk.step()
+    assert len(talk.found(ListeningResumed)) == 1
+    talk.reset(again)
+    (again,) = talk.advance(1.0)
+    talk.stream(again)
+    talk.step()
+    assert len(talk.found(ListeningResumed)) == 1  # it was not given up
+
+
+@pytest.mark.req("HTTP-27")
+@pytest.mark.parametrize(("status", "attempts"), [(405, 1), (503, 4)])
+def test_listening_that_was_lost_is_refused_or_given_up_again(status: int, attempts: int) -> None:
+    talk = WebTalk(http=QUICK)
+    listening = talk.open(listen=True)
+    assert listening is not None
+    for _ in range(3):
+        talk.reset(listening, OSError("refused"))
+        (listening,) = talk.advance(4.0)
+    talk.reset(listening, OSError("refused"))
+    talk.ask(PingRequest())
+    (again,) = talk.result(talk.requests[-1], {})
+    for _ in range(attempts):
+        talk.answer(again, status)
+        again = (talk.advance(4.0) or [again])[0]
+    assert [each.is_lost for each in talk.found(ListeningEnded)] == [True, status == 503]
+    assert talk.advance(100.0) == []
+    # A server that offers no stream is not asked for one again.
+    talk.ask(PingRequest())
+    assert len(talk.result(talk.requests[-1], {})) == (status == 503)
+
+
+def test_listening_that_finds_no_connection_is_tried_again_after_the_next_answer() -> None:
+    talk = WebTalk(http=QUICK)
+    (initialized,) = talk.result(talk.begin(), hello("2025-11-25"))
+    (listening,) = talk.answer(initialized, 202)
+    for _ in range(3):
+        talk.reset(listening, OSError("refused"))
+        (listening,) = talk.advance(4.0)
+    talk.reset(listening, OSError("refused"))
+    assert [each.is_lost for each in talk.found(ListeningEnded)] == [True]
     talk.ask(PingRequest())
     (again,) = talk.result(talk.requests[-1], {})
     assert again.method == "GET"

@@ -16,7 +16,7 @@ import attrs
 from mcpio.app.runtime import checked_grace, parted
 from mcpio.engine.table import Phase
 from mcpio.errors import ConnectFailed, ConnectionLost
-from mcpio.http.client import ListeningEnded, MessageRefused, SessionLost
+from mcpio.http.client import ListeningEnded, ListeningResumed, MessageRefused, SessionLost
 from mcpio.http.model import Body, End, RequestHead, RequestItem, Reset, ResponseHead, ResponseItem
 from mcpio.testing.simulation.invariants import Invariants, Seen
 
@@ -672,7 +672,7 @@ class HttpEnd(Driving):
                 self.reconnector.begin(event.again_in)
             elif isinstance(event, MessageRefused | ListeningEnded):
                 self.report("the server did not take a message", event.error)
-            else:
+            elif not isinstance(event, ListeningResumed):
                 self._handle(event)
         return has_acted
 
