@@ -51,6 +51,13 @@ def test_whole_answer_says_that_it_is_the_last_part(loop: EventLoop) -> None:
     loop.run(main)
 
 
+def statuses(call: Called) -> list[int]:
+    """Return the statuses of a call; each response ends, whether or not its client reads it."""
+    starts = [message["status"] for message in call.messages if message["type"] == "http.response.start"]
+    assert [message.get("more_body") for message in call.messages if "body" in message].count(False) == len(starts)
+    return starts
+
+
 @pytest.mark.req("HTTP-24", "RESUME-01", "RESUME-03")
 def test_handler_survives_a_disconnect_within_its_request(loop: EventLoop) -> None:
     async def main() -> None:
@@ -80,7 +87,7 @@ def test_disconnect_before_the_body_ends_drops_the_request(loop: EventLoop) -> N
         headers = {"content-type": "application/json", "accept": "*/*"} | served.client.headers
         call = await served.wire.begin("POST", "/mcp", headers, [b'{"jsonrpc":"2.0",'], is_slow=True)
         await served.wire.leave(call)
-        assert (call.returned(), call.raised, call.messages) == (True, None, [])
+        assert (call.returned(), call.raised, statuses(call)) == (True, None, [400])
         served.assert_nothing_is_left()
 
     loop.run(main)
@@ -122,6 +129,7 @@ def test_client_that_expects_to_be_told_to_go_on_is_refused_before_its_body(loop
         headers = {"accept": "text/html", "content-length": "2", "expect": "100-continue"}
         call = await served.wire.begin("POST", "/mcp", headers, [], is_slow=True)
         assert (call.status, call.returned(), call.raised) == (406, True, None)
+        assert call.receives == 0  # at which ASGI servers send 100 Continue
         served.assert_nothing_is_left()
 
     loop.run(main)
@@ -133,7 +141,60 @@ def test_client_that_leaves_before_its_body_gets_nothing(loop: EventLoop) -> Non
         headers = {"content-type": "application/json", "content-length": "2"}
         call = await served.wire.begin("POST", "/mcp", headers, [], is_slow=True)
         await served.wire.leave(call)
-        assert (call.status, call.returned(), call.raised) == (0, True, None)
+        assert (call.returned(), call.raised, statuses(call)) == (True, None, [400])
+        served.assert_nothing_is_left()
+
+    loop.run(main)
+
+
+def test_client_that_leaves_before_its_answer_gets_an_empty_one(loop: EventLoop) -> None:
+    async def main() -> None:
+        served = Served(loop)
+        await served.client.initialize()
+        waiting = as_call(await served.client.call("wait"))
+        await served.wire.leave(waiting)
+        assert (waiting.returned(), waiting.messages) == (False, [])  # the handler goes on, for the client to resume
+        served.go_on.set()
+        await loop.settle()
+        assert (waiting.returned(), waiting.raised, statuses(waiting)) == (True, None, [204])
+        listening = as_call(await served.client.listen())
+        await served.wire.leave(listening)
+        assert [message["status"] for message in listening.messages if "status" in message] == [200]
+        served.assert_nothing_is_left()
+
+    loop.run(main)
+
+
+def test_unread_answer_that_cannot_be_sent_is_no_fault(loop: EventLoop) -> None:
+    async def main() -> None:
+        served = Served(loop)
+        headers = {"content-type": "application/json", "content-length": "2"}
+        call = await served.wire.begin("POST", "/mcp", headers, [], is_slow=True, refuses=OSError("gone"))
+        await served.wire.leave(call)
+        assert (call.returned(), call.raised) == (True, None)
+        served.assert_nothing_is_left()
+
+    loop.run(main)
+
+
+@pytest.mark.parametrize("ending", ["comes", "stalls", "leaves"])
+def test_short_body_of_a_refused_request_is_dropped_before_the_answer(loop: EventLoop, ending: str) -> None:
+    async def main() -> None:
+        served = Served(loop)
+        headers = {"accept": "text/html", "content-length": "60000"}
+        call = await served.wire.begin("POST", "/mcp", headers, [b"x" * 30000], is_slow=True)
+        assert (call.messages, call.returned()) == ([], False)
+        if ending == "comes":
+            await call.send_more(b"x" * 10000, b"x" * 20000, b"")
+        elif ending == "leaves":
+            await served.wire.leave(call)
+            assert (call.returned(), call.raised, statuses(call)) == (True, None, [400])
+            return
+        else:
+            await served.wire.pass_time(0.9)
+            assert call.messages == []
+            await served.wire.pass_time(0.2)
+        assert (call.status, call.returned(), call.raised, statuses(call)) == (406, True, None, [406])
         served.assert_nothing_is_left()
 
     loop.run(main)

@@ -167,9 +167,11 @@ class Called(Exchange):
         self.messages: list[dict[str, Any]] = []
         self.raised: BaseException | None = None
         self._has_returned = False
+        self.receives = 0
+        """How often the application asked for input."""
         self._pieces = deque(self.body)
         self.answered, self.finished = self.loop.event(), self.loop.event()
-        self._gone = self.loop.event()
+        self._gone, self._has_more = self.loop.event(), self.loop.event()
         self._may_send = self.loop.event()
         self._may_send.set()
 
@@ -201,6 +203,7 @@ class Called(Exchange):
     def leave(self) -> None:
         """Be a client that goes away."""
         self._gone.set()
+        self._has_more.set()
         self._may_send.set()
 
     def stop_reading(self) -> None:
@@ -211,7 +214,17 @@ class Called(Exchange):
         """Be a client that reads again."""
         self._may_send.set()
 
+    async def send_more(self, *pieces: bytes) -> None:
+        """Be a client that sends the rest of its body."""
+        self.is_slow = False
+        self._pieces.extend(pieces)
+        self._has_more.set()
+        await self.loop.settle()
+
     async def _receive(self) -> dict[str, Any]:
+        self.receives += 1
+        if not self._pieces and self.is_slow:
+            await self._has_more.wait()
         if self._pieces:
             piece = self._pieces.popleft()
             return {"type": "http.request", "body": piece, "more_body": self.is_slow or bool(self._pieces)}

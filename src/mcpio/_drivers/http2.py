@@ -25,7 +25,7 @@ from mcpio._drivers.socket_server import SocketPeer
 from mcpio.app.http_host import HttpHost
 from mcpio.app.runtime import Spawned
 from mcpio.engine.channel import Timers
-from mcpio.http.lifecycle import LINGER, TIMEOUTS, Action, Input, Lifecycle, State
+from mcpio.http.lifecycle import LINGER, TIMEOUTS, Action, Input, Lifecycle, State, announces_short_body
 from mcpio.http.model import Body, End, Headers, RequestHead, RequestItem, Reset, ResponseHead
 from mcpio.http.sessions import EXCHANGE_COST
 
@@ -211,6 +211,8 @@ class Stream:
     """Whether the response has no body, as for HEAD."""
     expects: bool
     """Whether the client waits for ``100 Continue`` before it sends the body."""
+    has_short_body: bool = False
+    """Whether the client sends a short body, unasked."""
     cost: int = 0
     """Bytes that its head takes while its principal is looked up. The ledger counts them, and ``waiting``."""
     lookup: Spawned | None = None
@@ -298,6 +300,8 @@ class Http2Streams:
         # Items that were read and not handed to the machine yet.
         self._items: list[RequestItem] = []
         self._expecting: list[Stream] = []
+        # Streams that are answered, and whose short bodies are still to come.
+        self._draining: dict[int, Lifecycle] = {}
         self._received = 0
         self._read = 0
         self._sent = 0
@@ -363,6 +367,10 @@ class Http2Streams:
         """Handle the expired deadlines."""
         self._now = self._clock()
         for number in self._timers.pop_expired(self._now):
+            if (draining := self._draining.pop(number, None)) is not None:
+                if not self.is_over and draining.step(Input.TIMEOUT, self._now) is Action.CLOSE:
+                    self._http.reset_stream(number, ErrorCodes.NO_ERROR)
+                continue
             stream = None if self.is_over else self._streams.get(number)
             if number == _CONNECTION:
                 self._fail(ErrorCodes.NO_ERROR)  # a client that is merely idle, or sends no head, broke no rule
@@ -423,7 +431,7 @@ class Http2Streams:
         """Serve the requests that are open, and no others."""
         if not self._is_closing and not self.is_over:
             self._is_closing = True
-            if self._streams:
+            if self._streams or self._draining:
                 # Not by h2, which sends nothing more after its own GOAWAY.
                 self._out += self._http.data_to_send()
                 self._out += GoAwayFrame(0, last_stream_id=self._http.highest_inbound_stream_id).serialize()
@@ -479,8 +487,10 @@ class Http2Streams:
             self._resume([event.stream_id] if event.stream_id else self._streams)  # stream 0 is the connection
         elif isinstance(event, h2.events.StreamEnded):
             self._complete(event.stream_id)
-        elif isinstance(event, h2.events.StreamReset) and event.stream_id in self._streams:
-            self._drop(self._streams[event.stream_id], is_lost=True)
+        elif isinstance(event, h2.events.StreamReset):
+            self._end_draining(event.stream_id)
+            if event.stream_id in self._streams:
+                self._drop(self._streams[event.stream_id], is_lost=True)
 
     def _begin(self, number: int, fields: Headers) -> None:
         head = request_head((self._owner, number), fields, self._principal)
@@ -494,7 +504,9 @@ class Http2Streams:
         expects = any(name == b"expect" and value.lower() == b"100-continue" for name, value in head.headers)
         state = State.BODY if self._on_request is None else State.LOOKUP
         life = Lifecycle(self._timeouts, self._now, state=state, is_last=True)
-        stream = self._streams[number] = Stream(number, head.exchange, life, head.method == "HEAD", expects)
+        is_short = announces_short_body(head.fields)
+        stream = Stream(number, head.exchange, life, head.method == "HEAD", expects, is_short)
+        self._streams[number] = stream
         if expects:
             self._expecting.append(stream)
         if self._on_request is None:
@@ -564,6 +576,7 @@ class Http2Streams:
     def _complete(self, number: int) -> None:
         stream = self._streams.get(number)
         if stream is None:
+            self._end_draining(number)
             return
         if stream.life.state is State.LOOKUP:
             stream.has_ended = True
@@ -652,7 +665,7 @@ class Http2Streams:
             state = State.HEAD
         else:
             state = State.ANSWER if self._streams else State.IDLE
-        if self._is_closing and not self._streams and self.end is None:
+        if self._is_closing and not (self._streams or self._draining) and self.end is None:
             self.end = ErrorCodes.NO_ERROR
         timeout = TIMEOUTS[state]
         if timeout == self._timeout:
@@ -772,11 +785,24 @@ class Http2Streams:
         return True
 
     def _finish(self, stream: Stream) -> None:
-        """Forget a stream that is answered, and stop its client if the request is incomplete (RFC 9113 section 8.1)."""
+        """Forget a stream that is answered, and stop its client if the request is incomplete (RFC 9113 section 8.1).
+
+        A short body may come first: some clients lose the response when the stream is reset while they send.
+        """
         life = stream.life
-        if life.state is State.DRAINING or life.step(Input.SEND_END, self._now) is Action.LINGER:
-            self._http.reset_stream(stream.number, ErrorCodes.NO_ERROR)
+        was_late = life.state is State.DRAINING
+        lingers = was_late or life.step(Input.SEND_END, self._now) is Action.LINGER
         self._drop(stream)
+        if lingers and stream.has_short_body and not was_late:
+            self._draining[stream.number] = life
+            self._timers.set(stream.number, life.deadline)
+        elif lingers:
+            self._http.reset_stream(stream.number, ErrorCodes.NO_ERROR)
+
+    def _end_draining(self, number: int) -> None:
+        """Forget an answered stream whose body has come, or whose client gave it up."""
+        if self._draining.pop(number, None) is not None:
+            self._timers.clear(number)
 
     def _cut(self, stream: Stream, code: ErrorCodes) -> None:
         self._http.reset_stream(stream.number, code)

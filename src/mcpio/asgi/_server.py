@@ -22,7 +22,7 @@ from mcpio.app.http_host import HttpHost
 from mcpio.app.runtime import OneShot, Runtime, Spawned, StallDetector, is_awaitable
 from mcpio.asgi._event_loop import running_loop
 from mcpio.engine.channel import Timers
-from mcpio.http.lifecycle import Action, Input, Lifecycle, State
+from mcpio.http.lifecycle import LINGER, SHORT_BODY, Action, Input, Lifecycle, State, announces_short_body
 from mcpio.http.model import (
     Answer,
     Body,
@@ -68,10 +68,27 @@ class AsgiRequest:
     until ``open`` gives it one.
     """
 
-    __slots__ = ("_is_woken", "_life", "_woken", "exchange", "is_head", "is_whole", "queue", "running", "runtime")
+    __slots__ = (
+        "_is_woken",
+        "_life",
+        "_woken",
+        "exchange",
+        "has_begun",
+        "has_short_body",
+        "is_head",
+        "is_whole",
+        "queue",
+        "running",
+        "runtime",
+        "unread_status",
+    )
 
     exchange: int
     """The machine's name for its exchange."""
+    has_begun: bool
+    """Whether the ASGI server got the head of the response."""
+    has_short_body: bool
+    """Whether a short body follows the head, unasked."""
     is_head: bool
     """Whether the response has no body, as for HEAD."""
     is_whole: bool
@@ -82,11 +99,14 @@ class AsgiRequest:
     """The tasks that are not over."""
     runtime: Runtime | None
     """The event loop, with the request's own task group."""
+    unread_status: int | None
+    """The status of the response for a client that has left; ``None`` while it has not."""
 
     def __init__(self, exchange: int, *, is_head: bool = False) -> None:
         self.exchange = exchange
         self.is_head = is_head
-        self.is_whole = False
+        self.has_begun = self.has_short_body = self.is_whole = False
+        self.unread_status = None
         self._life: Lifecycle | None = None
         self.queue = []
         self.running = {}
@@ -278,8 +298,10 @@ class ScheduledCall:
 T = TypeVar("T")
 
 Scope: TypeAlias = MutableMapping[str, Any]
-_AT_ONCE: Final = 65536
-"""Bytes of the longest body that the head of its request waits for."""
+_INCOMPLETE: Final = 400
+"""The status of a request whose client left before its end."""
+_UNREAD: Final = 204
+"""The status of a request whose client left before the response began: an empty response, which nobody reads."""
 _UVICORN_TICK: Final = 0.1
 """Seconds between two looks at uvicorn, which looks at its own flags as often."""
 
@@ -340,7 +362,8 @@ class AsgiServer:
         self._identify = config.identify
         self._path = config.http.path
         self._has_policy = config.http.policy != HostPolicy(None, None)
-        self._most_at_once = min(_AT_ONCE, server.options.limits.message_bytes)
+        # The head of a request waits for a body that is no longer than this.
+        self._most_at_once = min(SHORT_BODY, server.options.limits.message_bytes)
         self._websockets = None if config.websocket is None else _websockets(server, config, config.websocket, state)
 
     # Requests
@@ -363,8 +386,11 @@ class AsgiServer:
         token = current_request.set(request)
         try:
             # Together they cost the machine half as much as one after the other.
-            message = await receive() if self._comes_at_once(head.fields) else None
+            request.has_short_body = self._comes_at_once(head.fields)
+            message = await receive() if request.has_short_body else None
             if message is not None and message["type"] == "http.disconnect":
+                request.unread_status = _INCOMPLETE
+                await _send_unread(request, send)
                 return
             request.queue, self._queue = self._queue, []
             now = self.now()
@@ -391,6 +417,7 @@ class AsgiServer:
                 await self._send_ready(request, send)
             if request.queue or request.life.is_open:
                 await self._drain(request, receive, send)
+            await _send_unread(request, send)
         except BaseException:
             # Cancelled, or the ASGI server failed: no task can begin in it any more, so it is out of the list first.
             del self._requests[request.exchange]
@@ -442,9 +469,7 @@ class AsgiServer:
 
         Any other head is looked at first, and may be refused before its body is read.
         """
-        length = fields.get(b"content-length", b"")
-        is_short = length.isdigit() and len(length) < 10 and int(length) <= self._most_at_once
-        return is_short and b"expect" not in fields
+        return announces_short_body(fields) and int(fields[b"content-length"]) <= self._most_at_once
 
     async def _read(self, request: AsgiRequest, receive: Receive) -> None:
         """Read the request until a task wants to run, or until it is answered before its end."""
@@ -477,7 +502,17 @@ class AsgiServer:
             self._watch.begin(request)
             try:
                 await self._read(request, receive)
-                listener = runtime.spawn(self._listen(request, receive))
+                if life.state is State.EARLY and not request.has_short_body:
+                    # Before it listens: a call of receive has the ASGI server ask for a body that the client withholds.
+                    await self._send_ready(request, send)
+                if life.is_open:
+                    listener = runtime.spawn(self._listen(request, receive))
+                if life.state is State.EARLY:
+                    # hypercorn ends an HTTP/2 connection when a body comes after the response.
+                    with loop.scope(LINGER):
+                        while life.state is State.EARLY:
+                            await woken.wait()
+                    await self._send_ready(request, send)
                 while request.running or life.is_open:
                     await woken.wait()
                     await self._send_ready(request, send)
@@ -488,12 +523,16 @@ class AsgiServer:
 
     async def _listen(self, request: AsgiRequest, receive: Receive) -> None:
         """Notice a client that disconnects. A body that still comes was answered already, and is dropped."""
-        while (await receive())["type"] != "http.disconnect":
-            pass
+        while (message := await receive())["type"] != "http.disconnect":
+            if request.life.state is State.EARLY and not message.get("more_body", False):
+                self._step(request, Input.RECV_END)
+                request.wake()
         self._disconnect(request)
         request.wake()
 
     def _disconnect(self, request: AsgiRequest) -> None:
+        if request.life.is_open:
+            request.unread_status = _UNREAD if request.life.state is State.ANSWER else _INCOMPLETE
         if self._step(request, Input.RECV_LOSS) is Action.RESET:
             self._host.receive(Reset(request.exchange))
 
@@ -507,6 +546,7 @@ class AsgiServer:
             if isinstance(items[-1], End):
                 # Before the wait: the machine has given all of it, and need not hear of a client that leaves now.
                 self._step(request, Input.SEND_END)
+            request.has_begun = True
             try:
                 await _send(items, send, is_head=request.is_head)
             except OSError:
@@ -708,6 +748,16 @@ async def _send_answer(answer: Answer, send: Send, *, is_head: bool) -> None:
         await send({"type": "http.response.body", "body": b"" if is_head else body, "more_body": False})
     except OSError:
         return  # ASGI servers may say so that the client has disconnected
+
+
+async def _send_unread(request: AsgiRequest, send: Send) -> None:
+    """Send an empty response if the client left before one began: frameworks count a call without one as a failure."""
+    status = request.unread_status
+    if status is None or request.has_begun:
+        return
+    with contextlib.suppress(OSError):
+        await send({"type": "http.response.start", "status": status, "headers": []})
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 async def _send(items: list[ResponseItem], send: Send, *, is_head: bool) -> None:

@@ -22,6 +22,7 @@ The states leave this to the adapter:
 from __future__ import annotations
 
 import enum
+from collections.abc import Mapping
 from math import inf
 from typing import Final, Protocol
 
@@ -32,6 +33,20 @@ LINGER: Final = 1.0
 
 To close a socket that has unread bytes sends a reset, and a client that sees one may throw away the answer before it
 has read it (RFC 9112, 9.6)."""
+
+SHORT_BODY: Final = 65535
+"""Bytes of the longest announced body that is let come although its request was answered.
+
+Over HTTP/2 and ASGI a response may end while its request is incomplete, but some clients and ASGI servers fail then,
+with all other requests of the connection. Such a body is dropped for at most ``LINGER`` seconds. It fits into the
+initial window of a stream (RFC 9113 section 6.9.2), so that it needs no other."""
+
+
+def announces_short_body(fields: Mapping[bytes, bytes]) -> bool:
+    """Return whether a head announces a body of at most ``SHORT_BODY`` bytes, which the client sends unasked."""
+    length = fields.get(b"content-length", b"")
+    is_short = length.isdigit() and len(length) < 10 and int(length) <= SHORT_BODY
+    return is_short and b"expect" not in fields
 
 
 class _Word(enum.Enum):

@@ -12,6 +12,7 @@ import pytest
 import trio
 import trio.testing
 from certificates import serving_as, trusting
+from http2frames import GOAWAY, frame
 from http2wire import POST, PSEUDO, Http2Client, Shop, http2_client, http2_site, message, session, text_of
 from runners import run_by
 from triowire import RawHttp, in_virtual_time, memory_site
@@ -37,6 +38,92 @@ async def test_requests_run_concurrently_on_one_connection() -> None:
         await client.settle()
         assert [text_of(asked) for asked in slow] == ["waited"] * 50
         assert quick.headers["date"].endswith("GMT")
+
+
+def short(size: int, **more: str) -> dict[str, str]:
+    """Return the header fields of a request that announces its body."""
+    return {**POST, "content-length": str(size), **more}
+
+
+@pytest.mark.parametrize("is_last_alone", [False, True])
+def test_refused_request_with_a_short_body_is_not_reset(is_last_alone: bool) -> None:
+    async def main() -> None:
+        async with http2_site(Shop().server) as (site, nursery):
+            client = await Http2Client(site.listener.connect()).begin(nursery)
+            asked = await client.ask("POST", "/elsewhere", short(65535), ends=False)
+            await client.settle()
+            assert (asked.status, asked.is_over) == (404, True)  # at once
+            client.http.send_data(asked.number, b"y" * 16384)
+            if is_last_alone:
+                client.http.send_data(asked.number, b"y" * 16384)
+                client.http.send_data(asked.number, b"y" * 16384)
+                client.http.send_data(asked.number, b"y" * 16383, end_stream=True)
+            await client.flush()
+            await trio.sleep(0.9)
+            if is_last_alone:
+                await trio.sleep(5)
+            assert asked.code is None
+            again = await client.ask("POST", "/mcp", await session(client), message("echo", text="x"))
+            await client.settle()
+            assert text_of(again) == "x"
+            if not is_last_alone:  # the client does not hold the stream open for long
+                await trio.sleep(0.2)
+                assert asked.code == 0
+            assert not client.is_closed
+
+    in_virtual_time(main)
+
+
+@pytest.mark.parametrize("headers", [short(65536), short(10, expect="100-continue"), POST])
+def test_refused_request_with_a_long_or_unknown_body_is_reset_at_once(headers: dict[str, str]) -> None:
+    async def main() -> None:
+        async with http2_site(Shop().server) as (site, nursery):
+            client = await Http2Client(site.listener.connect()).begin(nursery)
+            asked = await client.ask("POST", "/elsewhere", headers, ends=False)
+            await client.settle()
+            assert (asked.status, asked.is_over, asked.code) == (404, True, 0)
+
+    in_virtual_time(main)
+
+
+def test_rest_of_a_refused_body_takes_no_memory_and_may_be_given_up() -> None:
+    async def main() -> None:
+        shop = Shop(message_bytes=1000)
+        async with http2_site(shop.server) as (site, nursery):
+            client = await Http2Client(site.listener.connect()).begin(nursery)
+            refused = [await client.ask("POST", "/elsewhere", short(60000), ends=False) for _ in range(90)]
+            await client.settle()
+            assert [asked.is_over for asked in refused] == [True] * 90
+            for asked in refused[:20]:
+                client.http.send_data(asked.number, b"y" * 16000)
+                await client.flush()
+                await client.settle()
+            assert shop.server.ledger.total == 0
+            for asked in refused:
+                await client.reset(asked)
+            await client.settle()
+            assert text_of(await client.ask("POST", "/mcp", await session(client), message("echo", text="x"))) == "x"
+            await trio.sleep(2)
+            assert not client.is_closed
+
+    in_virtual_time(main)
+
+
+def test_closing_connection_waits_for_the_short_body_of_a_refused_request() -> None:
+    async def main() -> None:
+        async with http2_site(Shop().server) as (site, nursery):
+            client = await Http2Client(site.listener.connect()).begin(nursery)
+            asked = await client.ask("POST", "/elsewhere", short(10), ends=False)
+            await client.settle()
+            assert asked.is_over
+            await client.say(frame(GOAWAY, 0, bytes(8)))
+            await client.settle()
+            was_closed = [client.is_closed]
+            await trio.sleep(1.1)
+            assert [*was_closed, client.is_closed] == [False, True]
+            assert client.farewells in ([0], [0, 0])
+
+    in_virtual_time(main)
 
 
 @pytest.mark.req("HTTP-24", "RESUME-03")
