@@ -18,9 +18,9 @@ import trio
 from authsite import AuthSite, get, run
 
 from mcpio.auth import Credentials, Reach, Registration, Response, Secret, to_text
-from mcpio.cli import main
+from mcpio.cli import logins, main
 from mcpio.cli.check import _headers
-from mcpio.cli.exit_status import Exit
+from mcpio.cli.exit_status import Exit, Failure
 from mcpio.cli.logins import _probe
 from mcpio.cli.output import Console
 from mcpio.stores import FileCredentials
@@ -297,3 +297,44 @@ def test_processes_that_share_a_store_present_no_refresh_token_twice(tmp_path: P
         assert sum("refresh_token=" in request for request in site.token_requests) == 1
 
     run(play)
+
+
+def test_login_that_cannot_be_stored_is_reported_before_anybody_logs_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("no directory")
+    monkeypatch.setenv("MCPIO_HOME", str(tmp_path / "file"))
+    assert main(["login", "http://127.0.0.1:1/mcp"]) == Exit.UNWRITABLE
+    folder = tmp_path / "file" / "credentials"
+    assert capsys.readouterr().err == f"mcpio: cannot store the login in {folder}: Not a directory\n"
+
+
+def test_login_that_fails_to_be_stored_later_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def swap(store: FileCredentials, key: str, record: Secret, version: int | None) -> int | None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setenv("MCPIO_HOME", str(tmp_path))
+    store = logins._LoginStore()
+    store.check()
+    store.raise_failure()
+    assert store.swap("http://127.0.0.1:1/mcp default", to_text(Credentials()), None) is not None
+    monkeypatch.setattr(FileCredentials, "swap", swap)
+    with pytest.raises(OSError, match="No space"):
+        store.swap("http://127.0.0.1:1/mcp default", to_text(Credentials()), None)
+    with pytest.raises(Failure, match=r"cannot store the login in .*: No space left on device"):
+        store.raise_failure()
+
+
+def test_list_names_the_files_that_it_cannot_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("MCPIO_HOME", str(tmp_path))
+    FileCredentials().swap("http://127.0.0.1:1/mcp default", to_text(Credentials()), None)
+    damaged, folder = tmp_path / "credentials" / "damaged.json", tmp_path / "credentials" / "folder.json"
+    damaged.touch(0o600)
+    folder.mkdir(0o700)
+    assert main(["auth", "list"]) == Exit.USAGE
+    shown = capsys.readouterr()
+    assert shown.out == "http://127.0.0.1:1/mcp  default\n"
+    assert f"{damaged} holds no credentials that can be read" in shown.err
+    assert f"cannot read {folder}: Is a directory" in shown.err

@@ -227,6 +227,20 @@ class FileCredentials:
             yield
 
 
+def unreadable_files(store: FileCredentials) -> list[str]:
+    """Return, for each file of a store that ``keys`` leaves out, its path and why."""
+    reasons = []
+    for file in sorted(store.path.glob("*.json")):
+        try:
+            store._read(file, seal=False)  # noqa: SLF001  # a part of the class that is no interface
+        except OSError as error:
+            # Without strerror it is the store's own text.
+            reasons.append(f"cannot read {file}: {error.strerror}" if error.strerror else str(error))
+        except ValueError as error:
+            reasons.append(str(error))
+    return reasons
+
+
 def _remove_temporaries(file: Path) -> None:
     """Remove what processes that were killed have left of a file: tokens. Nothing else may write it meanwhile."""
     for each in file.parent.glob(f"{file.stem}.{'[0-9a-f]' * 16}"):

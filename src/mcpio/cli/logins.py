@@ -6,9 +6,17 @@ import argparse
 import time
 from functools import partial
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import Any
 
-from mcpio._drivers.login import FileCredentials, LoginSetup, SingleFlow, ask_at_terminal, ask_without_browser
+from mcpio._drivers.login import (
+    FileCredentials,
+    LoginSetup,
+    SingleFlow,
+    ask_at_terminal,
+    ask_without_browser,
+    unreadable_files,
+)
 from mcpio.auth import (
     AuthorizationError,
     AuthorizationServerMetadata,
@@ -81,12 +89,15 @@ def run(options: argparse.Namespace) -> int:
     if options.command == "logout":
         return _logout(options, console)
     if options.action == "list":
-        keys = tuple(_store().keys())
-        if not keys:
+        store = _store()
+        keys, unreadable = tuple(store.keys()), unreadable_files(store)
+        if not keys and not unreadable:
             console.note("no account is logged in anywhere; mcpio login URL logs in")
         for key in keys:
             url, _, account = key.partition(" ")
             console.result(f"{url}  {account}")
+        if unreadable:
+            raise Failure(Exit.USAGE, "; ".join(unreadable))
         return Exit.DONE
     if options.url is None:
         raise Failure(Exit.USAGE, f"no URL given; see mcpio auth {options.action} --help")
@@ -101,8 +112,10 @@ def run(options: argparse.Namespace) -> int:
 
 async def _login(options: argparse.Namespace, console: Console) -> int:
     key = _key_of(options)
-    credentials = _store()
-    _read(key)  # a file that cannot be used is reported before anyone is asked to log in
+    credentials = _LoginStore()
+    # What cannot be used, or stored, is reported before anyone is asked to log in.
+    credentials.check()
+    _read(key)
     try:
         async with open_http(
             options.url,
@@ -115,9 +128,11 @@ async def _login(options: argparse.Namespace, console: Console) -> int:
                 # Some servers shake hands with every client.
                 await client.list_tools()
     except McpError as error:
+        credentials.raise_failure()
         failure = failure_of(error, by_url=True)
         # The advice to log in is for the other commands.
         raise Failure(failure.status, failure.message.removesuffix(CREDENTIALS)) from error
+    credentials.raise_failure()
     token = _token(key)
     if token is None:
         console.note("the server asks for no login")
@@ -127,6 +142,40 @@ async def _login(options: argparse.Namespace, console: Console) -> int:
         console.result(f"scopes: {format_scopes(token.scopes)}")
     console.result(_expiry(token, time.time()))
     return Exit.DONE
+
+
+class _LoginStore(FileCredentials):
+    """The store, which remembers that it could not write: a client goes on with a token that is not stored."""
+
+    def __init__(self) -> None:
+        _store()  # raises Failure without a home directory
+        super().__init__()
+        self._failure: OSError | None = None
+
+    def check(self) -> None:
+        """Raise Failure if the directory takes no file."""
+        try:
+            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with NamedTemporaryFile(dir=self.path) as file:
+                file.write(bytes(8192))  # more than a token has: a full disk is noticed too
+                file.flush()
+        except OSError as error:
+            self._failure = error
+            self.raise_failure()
+
+    def swap(self, key: str, record: Secret, version: int | None) -> int | None:
+        """Replace a record, and remember if that fails."""
+        try:
+            return super().swap(key, record, version)
+        except OSError as error:
+            self._failure = error
+            raise
+
+    def raise_failure(self) -> None:
+        """Raise Failure if a record could not be stored."""
+        if self._failure is not None:
+            reason = self._failure.strerror or self._failure
+            raise Failure(Exit.UNWRITABLE, f"cannot store the login in {self.path}: {reason}") from self._failure
 
 
 def _token(key: str) -> TokenSet | None:
