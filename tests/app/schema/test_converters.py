@@ -281,6 +281,8 @@ EXPENSIVE = [
     (dict[str, date], "2025-06-18"),
     (dict[UUID, int], 1),
     (list[tuple[date, date]], ["2025-06-18"] * 2),
+    (list[int | str | list[int] | None], [1]),
+    (dict[str, int | list[int]], [1]),
 ]
 
 

@@ -159,6 +159,13 @@ class ObjectConverter:
         return Fault(f"missing {self.noun}{'s' if len(names) > 1 else ''} {_joined(names)}")
 
 
+_CONTAINERS: Final = frozenset({list, dict})
+
+
+def _containers(values: Iterable[Any]) -> int:
+    return sum(map(_CONTAINERS.__contains__, map(type, values)))
+
+
 def array(item: Converter, make: Callable[[list[Any]], Any] | None = None) -> Callable[[Any], Any]:
     """Return the conversion of lists; ``make`` makes the result from the converted items."""
 
@@ -166,8 +173,8 @@ def array(item: Converter, make: Callable[[list[Any]], Any] | None = None) -> Ca
         if not isinstance(value, list):
             raise expected("an array", value)
         as_is = item.as_is
-        if not as_is:
-            spend(len(value))
+        # Where only some types stay as they are, as in a union, arrays and objects among them are converted.
+        spend(_containers(value) if as_is else len(value))
         items = [member if type(member) in as_is else _item(item, index, member) for index, member in enumerate(value)]
         return items if make is None else make(items)
 
@@ -230,8 +237,8 @@ def mapping(key: Converter, item: Converter) -> Callable[[Any], dict[Any, Any]]:
     def convert(value: Any) -> dict[Any, Any]:
         if not isinstance(value, dict | Mapping):
             raise expected("an object", value)
-        if not item.as_is or str not in key.as_is:
-            spend(len(value))
+        is_converted = not item.as_is or str not in key.as_is
+        spend(len(value) if is_converted else _containers(value.values()))
         converted: dict[Any, Any] = {}
         names_as_is, as_is, convert_item = key.as_is, item.as_is, item.convert
         for name, member in value.items():
