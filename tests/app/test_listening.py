@@ -308,7 +308,7 @@ def test_renewal_that_fails_is_tried_again() -> None:
 def test_lost_stream_ends_or_renews_the_iteration(keep: bool) -> None:
     link = Link(server_of_changes(), era="handshake")
     changes = Changes(link, tools=True, uris=["a:1"], keep=keep)
-    link.client._lose_changes(ConnectionLost("the stream"))
+    link.client._note_stream(ConnectionLost("the stream"))
     if not keep:
         assert changes.is_over
         assert changes.listening.ended == "lost"
@@ -316,7 +316,7 @@ def test_lost_stream_ends_or_renews_the_iteration(keep: bool) -> None:
     waiting = changes.wait()
     link.advance(0.1)
     assert waiting.state == "waits"
-    link.client._regain_changes()
+    link.client._note_stream(None)
     link.run()
     assert waiting.result == Missed()
     notify(link, ResourceUpdatedNotification("a:1"))
@@ -325,18 +325,18 @@ def test_lost_stream_ends_or_renews_the_iteration(keep: bool) -> None:
 
 def test_listening_begins_when_the_lost_stream_is_open_again() -> None:
     link = Link(server_of_changes(), era="handshake")
-    link.client._lose_changes(ConnectionLost("the stream"))
+    link.client._note_stream(ConnectionLost("the stream"))
     entering = [link.start(link.client.listen(tools=True).__aenter__()) for _ in range(2)]
     link.run()
     assert [each.state for each in entering] == ["waits", "waits"]
-    link.client._regain_changes()
+    link.client._note_stream(None)
     link.run()
     assert [each.state for each in entering] == ["returned", "returned"]
 
 
 def test_listening_is_refused_while_the_stream_cannot_be_opened() -> None:
     link = Link(server_of_changes(), era="handshake")
-    link.client._lose_changes(ConnectionLost("the stream"))
+    link.client._note_stream(ConnectionLost("the stream"))
 
     def fails(then: Any) -> McpError:
         entering = link.start(link.client.listen(tools=True).__aenter__())
@@ -346,7 +346,7 @@ def test_listening_is_refused_while_the_stream_cannot_be_opened() -> None:
         assert isinstance(entering.error, McpError)
         return entering.error
 
-    lost = fails(lambda: link.client._lose_changes(ConnectionLost("once more")))
+    lost = fails(lambda: link.client._note_stream(ConnectionLost("once more")))
     assert isinstance(lost, ConnectionLost)
     assert str(lost.__cause__) == "once more"
     assert isinstance(fails(lambda: link.advance(61)), RequestTimeout)
@@ -355,9 +355,9 @@ def test_listening_is_refused_while_the_stream_cannot_be_opened() -> None:
 
 def test_stream_that_is_open_again_before_the_answer_is_not_waited_for() -> None:
     link = Link(server_of_changes(), era="handshake")
-    link.client._lose_changes(ConnectionLost("the stream"))
+    link.client._note_stream(ConnectionLost("the stream"))
     entering = link.start(link.client.listen(tools=True).__aenter__())
-    link.client._regain_changes()
+    link.client._note_stream(None)
     link.run()
     assert entering.state == "returned"
 
@@ -371,10 +371,10 @@ def test_cached_tools_are_not_believed_while_the_stream_is_lost() -> None:
         return sent(link, "tools/list") - before
 
     assert [look_up("t"), look_up("t")] == [1, 0]
-    link.client._lose_changes(ConnectionLost("the stream"))
+    link.client._note_stream(ConnectionLost("the stream"))
     assert look_up("t") == 1
     assert not link.client._hears_of_tools()
-    link.client._regain_changes()
+    link.client._note_stream(None)
     assert [look_up("t"), look_up("t")] == [1, 0]  # it may have changed in between
 
 

@@ -694,9 +694,6 @@ class HttpActor:
             self._faults.report("the server did not take a message", event.error)
         elif isinstance(event, ListeningEnded):
             self._faults.report("messages outside of requests are no longer received", event.error)
-            if event.is_lost:
-                self._client._lose_changes(event.error)
-            else:
-                self._client._regain_changes()  # a server that offers no stream may report them beside its answers
+            self._client._note_stream(event.error if event.is_lost else None)
         else:
-            self._client._regain_changes()
+            self._client._note_stream(None)

@@ -1133,14 +1133,15 @@ class Client(Session):
             self._changes = SessionChanges(self)
         return self._changes
 
-    def _lose_changes(self, error: McpError) -> None:
-        """Record that changes are not received any more: the transport lost the stream that brings them."""
-        self._miss_changes()
-        self._known_changes().lose_stream(error)
+    def _note_stream(self, failure: McpError | None) -> None:
+        """Record that the transport lost the stream that brings changes; ``None``: it is open, or the server has none.
 
-    def _regain_changes(self) -> None:
-        """Record that changes are received again, as far as the server reports them."""
-        if self._changes is not None and not self._changes.is_heard:
+        A server without one may report changes beside its answers.
+        """
+        if failure is not None:
+            self._miss_changes()
+            self._known_changes().lose_stream(failure)
+        elif self._changes is not None and not self._changes.is_heard:
             self._miss_changes()
             self._changes.regain_stream()
 

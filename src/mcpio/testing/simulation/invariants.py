@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
-from mcpio.app.runtime import parted
 from mcpio.errors import ErrorCode, McpError, RequestError, RequestTimeout
 from mcpio.events import ProgressReceived, RequestFailed, RequestReceived, ResponseReceived
 
@@ -145,9 +144,13 @@ class Invariants:
 
     def crashed(self, process: Process, error: BaseException) -> None:
         """Judge an exception that nothing caught."""
-        if (leaving := parted(error)[0]) is not None:
-            # Ctrl-C, or an exit: no part of the world. A nursery has put it in a group.
-            raise next((each for each in _causes(leaving) if not isinstance(each, BaseExceptionGroup)), leaving)
+        # Ctrl-C, or an exit, is no part of the world. A nursery has put it in a group.
+        leaving: BaseException | None = error
+        while isinstance(leaving, BaseExceptionGroup):
+            part = leaving.subgroup((KeyboardInterrupt, SystemExit))
+            leaving = None if part is None else part.exceptions[0]
+        if isinstance(leaving, KeyboardInterrupt | SystemExit):
+            raise leaving
         if isinstance(error, Violation):
             self.violation = self.violation or error
         elif self.violation is None:

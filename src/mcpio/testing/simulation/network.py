@@ -21,6 +21,7 @@ from mcpio.http.model import Body, End, RequestHead, RequestItem, Reset, Respons
 from mcpio.testing.simulation.invariants import Invariants, Seen
 
 if TYPE_CHECKING:
+    from mcpio.app.client import Client
     from mcpio.app.http_host import HttpHost
     from mcpio.app.reconnection import SessionReconnector
     from mcpio.app.session import Session
@@ -580,6 +581,7 @@ class HttpEnd(Driving):
     """The driver of a client over HTTP."""
 
     machine: HttpClient
+    session: Client
     reconnector: SessionReconnector
 
     def __init__(
@@ -670,9 +672,14 @@ class HttpEnd(Driving):
             if isinstance(event, SessionLost):
                 self.network.invariants.lost(self.connection)
                 self.reconnector.begin(event.again_in)
-            elif isinstance(event, MessageRefused | ListeningEnded):
+            elif isinstance(event, MessageRefused):
                 self.report("the server did not take a message", event.error)
-            elif not isinstance(event, ListeningResumed):
+            elif isinstance(event, ListeningEnded):
+                self.report("messages outside of requests are no longer received", event.error)
+                self.session._note_stream(event.error if event.is_lost else None)
+            elif isinstance(event, ListeningResumed):
+                self.session._note_stream(None)
+            else:
                 self._handle(event)
         return has_acted
 
