@@ -149,10 +149,31 @@ def test_server_without_connections_ends_at_once(each_virtual_loop: EachLoop) ->
         async def nothing() -> None:
             """No connection is left."""
 
-        handler: Any = SimpleNamespace(close=lambda grace: None, wait_empty=nothing)
+        handler: Any = SimpleNamespace(close=lambda grace: None, wait_empty=nothing, finish=nothing)
         began, extended = here.now(), list[float]()
         timer: Any = SimpleNamespace(extend=extended.append)
         await _end(handler, SimpleNamespace(), 0.0, 60.0, here.loop, timer)  # type: ignore[arg-type]  # accepts none
         assert (here.now() - began < 1, extended) == (True, [60.0 + LAST_WRITES])
+
+    each_virtual_loop.run(main, virtual=True)
+
+
+@pytest.mark.parametrize("when", [0.4, 0.6])
+def test_naming_of_handlers_takes_its_time_after_the_grace(when: float, each_virtual_loop: EachLoop) -> None:
+    async def main(here: Here) -> None:
+        named = list[float]()
+        began = here.now()
+
+        async def wait_empty() -> None:
+            await here.sleep(max(0.0, began + when - here.now()))
+
+        async def finish() -> None:
+            await here.sleep(2)
+            named.append(here.now() - began)
+
+        handler: Any = SimpleNamespace(close=lambda grace: None, wait_empty=wait_empty, finish=finish)
+        timer: Any = SimpleNamespace(extend=lambda seconds: None)
+        await _end(handler, SimpleNamespace(), 0.0, 0.5, here.loop, timer)  # type: ignore[arg-type]  # accepts none
+        assert named == [pytest.approx(when + 2, abs=0.1)]
 
     each_virtual_loop.run(main, virtual=True)

@@ -838,8 +838,11 @@ class HttpConnectionHandler:
                 connection.abort()
 
     async def wait_empty(self) -> None:
-        """Wait until no connection is left, then cut off the handlers that still run: no client could hear of them."""
+        """Wait until no connection is left."""
         await self._connections.wait_empty()
+
+    async def finish(self) -> None:
+        """Cut off the handlers that still run, and name those that do not end."""
         self.host.close(0)
         self.host.handle_timeout()
         self._deadlines.arm(self.host, None)

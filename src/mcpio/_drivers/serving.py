@@ -115,6 +115,9 @@ class ConnectionHandler(Protocol):
     async def wait_empty(self) -> None:
         """Wait until no connection is left."""
 
+    async def finish(self) -> None:
+        """Cut off the handlers that run although no connection is left: no client could hear of them."""
+
 
 S = TypeVar("S", bound=ConnectionHandler)
 
@@ -179,13 +182,18 @@ async def _end(
             await acceptor.wait_empty()
     timer.extend(grace + LAST_WRITES)
     handler.close(grace)
+    is_empty = False
     with loop.scope(grace):
         await handler.wait_empty()
-        return
-    # From here on, not from the close on: where the loop is busy, what the end of the grace sends comes as late.
-    timer.extend(LAST_WRITES)
-    with loop.scope(LAST_WRITES / 2):
-        await handler.wait_empty()
+        is_empty = True
+    if not is_empty:
+        # From here on, not from the close on: where the loop is busy, what the end of the grace sends comes as late.
+        timer.extend(LAST_WRITES)
+        with loop.scope(LAST_WRITES / 2):
+            await handler.wait_empty()
+            is_empty = True
+    if is_empty:
+        await handler.finish()
 
 
 def exit_timer(grace: float, drain: float = 0.0) -> ExitTimer:

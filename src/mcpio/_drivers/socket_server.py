@@ -602,6 +602,9 @@ class StreamHandler:
         """Wait until no session is left."""
         await self._sessions.wait_empty()
 
+    async def finish(self) -> None:
+        """Do nothing: a session is left when its handlers have ended, or were named."""
+
     async def _principal(self, peer: SocketPeer) -> Hashable:
         if self._find_principal is None:
             return peer.identity
