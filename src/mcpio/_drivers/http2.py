@@ -188,6 +188,9 @@ class FrameBudget:
 MAX_STREAMS: Final = 100
 """How many requests of one connection may be open at once. RFC 9113 recommends at least 100, and clients assume it
 until they have read the server's settings."""
+MAX_DRAINING: Final = MAX_STREAMS // 2
+"""How many of them may be answered while their short bodies are to come: a client that sends no more of its body and
+does not say so must find room for its next requests."""
 
 PIECE: Final = 65536
 """About how many bytes to write at once."""
@@ -793,7 +796,7 @@ class Http2Streams:
         was_late = life.state is State.DRAINING
         lingers = was_late or life.step(Input.SEND_END, self._now) is Action.LINGER
         self._drop(stream)
-        if lingers and stream.has_short_body and not was_late:
+        if lingers and stream.has_short_body and not was_late and len(self._draining) < MAX_DRAINING:
             self._draining[stream.number] = life
             self._timers.set(stream.number, life.deadline)
         elif lingers:
