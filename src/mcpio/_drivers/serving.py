@@ -187,7 +187,7 @@ async def _end(
         await handler.wait_empty()
         is_empty = True
     if not is_empty:
-        # From here on, not from the close on: where the loop is busy, what the end of the grace sends comes as late.
+        # From here on, not from the close on: a busy loop comes late to the end of the grace, and then sends answers.
         timer.extend(LAST_WRITES)
         with loop.scope(LAST_WRITES / 2):
             await handler.wait_empty()

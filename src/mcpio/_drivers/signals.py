@@ -68,7 +68,7 @@ class ExitTimer:
     def extend(self, seconds: float) -> None:
         """Allow that many seconds from now on, if the time runs and less is left.
 
-        A loop that is busy comes late to the end, and what it is to do there must not be cut short for that.
+        A busy loop comes late to the end, and its last answers must not be cut off for that.
         """
         if self._until is not None:
             self._until = max(self._until, time.monotonic() + seconds)

@@ -301,7 +301,7 @@ Scope: TypeAlias = MutableMapping[str, Any]
 _INCOMPLETE: Final = 400
 """The status of a request whose client left before its end."""
 _UNREAD: Final = 204
-"""The status of a request whose client left before the response began: an empty response, which nobody reads."""
+"""The status of a request whose client left before the response began: the response is empty."""
 _UVICORN_TICK: Final = 0.1
 """Seconds between two looks at uvicorn, which looks at its own flags as often."""
 
