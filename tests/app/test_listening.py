@@ -355,11 +355,19 @@ def test_listening_is_refused_while_the_stream_cannot_be_opened() -> None:
 
 def test_stream_that_is_open_again_before_the_answer_is_not_waited_for() -> None:
     link = Link(server_of_changes(), era="handshake")
+    link.client._note_stream(None)  # it was not lost
     link.client._note_stream(ConnectionLost("the stream"))
-    entering = link.start(link.client.listen(tools=True).__aenter__())
+    entered = list[Listening]()
+
+    async def enter() -> None:
+        entered.append(await link.client.listen(tools=True).__aenter__())
+
+    link.runtime.spawn(enter())
+    link.runtime.run()  # the ping is sent, and nothing is received
+    assert sent(link, "ping") == 0
     link.client._note_stream(None)
     link.run()
-    assert entering.state == "returned"
+    assert (sent(link, "ping"), len(entered)) == (1, 1)
 
 
 def test_cached_tools_are_not_believed_while_the_stream_is_lost() -> None:
