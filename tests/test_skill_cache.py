@@ -102,7 +102,7 @@ def test_file_of_a_process_that_was_killed_while_it_wrote_is_removed_later(tmp_p
     cache = FolderSkillCache(tmp_path, "s")
     cache.put(digest(b"x"), b"x")
     other = left.with_name("notes.txt")
-    other.write_text("of somebody else")
+    other.write_text("a file of another program")
     assert left.exists(), "another process may be writing it"
     for each in left.parent.iterdir():
         os.utime(each, (time.time() - 7200,) * 2)

@@ -139,7 +139,7 @@ async def test_client_that_reads_nothing_is_disconnected_beyond_queued_bytes() -
         await session.driver.wait_closed()
         assert session.ended is not None
         assert session.ended.reason is CloseReason.SLOW_CONSUMER
-        # It had 30 seconds, and one for each 4 KiB of what the transport still held.
+        # It had 30 seconds, and one for each 4 KiB that the transport still held.
         assert asyncio.get_running_loop().time() == pytest.approx(30 + 1_000_000 / 4096, abs=4)
         await raw.reader.read()
 

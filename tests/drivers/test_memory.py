@@ -343,14 +343,14 @@ async def test_failed_handshake_raises_connect_failed(here: Here) -> None:
     server = make_server(options=Options(limits=Limits(message_bytes=10)))
     with pytest.raises(ConnectFailed, match="the connection ended while the server was asked for its era"):
         async with here.drivers.memory_client(server):
-            pytest.fail("there was none")
+            pytest.fail("a client was opened")
 
 
 @on_each_virtual_loop
 async def test_invalid_arguments_raise_type_error(here: Here) -> None:
     with pytest.raises(TypeError, match="unknown option 'on_logs'"):
         async with here.drivers.memory_client(make_server(), on_logs=print):
-            pytest.fail("there is none")
+            pytest.fail("a client was opened")
     with pytest.raises(TypeError, match="server must be Server"):
         here.drivers.memory_client(object(), era="handshake")
 
@@ -376,7 +376,7 @@ def test_session_that_fails_ends_the_conversation_and_nothing_else(
 
 
 @on_each_virtual_loop
-async def test_one_server_serves_several_memory_clients(here: Here) -> None:
+async def test_server_serves_several_memory_clients(here: Here) -> None:
     server = make_server()
     memory_client = here.drivers.memory_client
     async with memory_client(server, era="handshake") as first, memory_client(server, era="handshake") as second:

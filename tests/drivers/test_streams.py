@@ -234,7 +234,7 @@ async def test_block_cancelled_while_connecting_leaks_nothing(here: Here) -> Non
     raw = RawEnd(far)
     with here.scope(1) as scope:
         async with here.open_client(near):
-            pytest.fail("nobody answered")
+            pytest.fail("a client was opened without an answer")
     assert scope.cancelled_caught
     await raw.receive()
     assert await raw.at_end()
@@ -249,7 +249,7 @@ async def test_unanswered_handshake_fails_and_closes_the_transport(here: Here, o
     raw = RawEnd(far)
     with pytest.raises(ConnectFailed, match=r"^the handshake failed: initialize: no answer within 30 s$") as caught:
         async with here.open_client(near, **options):
-            pytest.fail("nobody answered")
+            pytest.fail("a client was opened without an answer")
     assert isinstance(caught.value.__cause__, RequestTimeout)
     methods = [(await raw.receive())["method"] for _ in ((options and "a") or "ab")]
     assert methods[-1] == "initialize"

@@ -396,7 +396,7 @@ class Trial:
     ends: Counter[str] = attrs.field(factory=Counter)
     passed: Counter[str] = attrs.field(factory=Counter)
     faults: list[str] = attrs.field(factory=list)
-    """What broke, and the errors that the library logged."""
+    """The broken promise, and the errors that the library logged."""
 
 
 NOW: ContextVar[Trial] = ContextVar("NOW")

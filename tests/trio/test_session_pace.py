@@ -169,7 +169,7 @@ async def test_a_client_that_does_not_read_its_answers_is_asked_for_no_more_ques
 
         nursery.start_soon(ask)
         await trio.testing.wait_all_tasks_blocked()
-        # What is unread: the limit, what the writer holds, and what came in with one read.
+        # Unread are the limit, the bytes that the writer holds, and those of one read.
         assert len(sent) < 20
         received = await read_to_end(near)
         assert received.count(b"\n") == 30

@@ -117,7 +117,7 @@ class Driver(Protocol):
 
 
 OPENERS: Final[dict[str, Callable[..., Any]]] = {}
-"""Functions of the drivers that open files and folders for this layer, which does no I/O itself: by what they open.
+"""Functions of the drivers that open files and folders for this layer, which does no I/O itself, by resource.
 Any driver that is imported enters them."""
 
 

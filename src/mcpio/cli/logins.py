@@ -113,7 +113,7 @@ def run(options: argparse.Namespace) -> int:
 async def _login(options: argparse.Namespace, console: Console) -> int:
     key = _key_of(options)
     credentials = _LoginStore()
-    # What cannot be used, or stored, is reported before anyone is asked to log in.
+    # A file that cannot be used, or a place that takes none, is reported before the user is asked to log in.
     credentials.check()
     _read(key)
     try:

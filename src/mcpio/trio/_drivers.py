@@ -232,7 +232,7 @@ Transport: TypeAlias = "trio.abc.Stream | trio.abc.Channel[str] | trio.abc.Chann
 class ChannelAdapter:
     """Carries whole JSON texts over a ``trio.abc.Channel``.
 
-    They are sent as str or bytes, whichever the peer sent last. Until it has sent something, ``binary`` decides.
+    They are sent in the type that the peer used last, str or bytes. Until it has sent something, ``binary`` decides.
     """
 
     unsent = False
@@ -263,7 +263,7 @@ class ChannelAdapter:
         while (message := connection.next_message()) is not None:
             text = message.text if self._binary else message.text.decode()
             connection.set_unwritten(len(message.text))
-            await self._channel.send(text)  # type: ignore[arg-type]  # whichever of the two the peer uses
+            await self._channel.send(text)  # type: ignore[arg-type]  # the type that the peer uses
             connection.set_unwritten(0)
 
     def session_lost(self) -> None:

@@ -48,7 +48,7 @@ class Outage:
         await site.settle()
 
         async def refuse(host: str, port: int) -> Any:
-            raise ConnectionRefusedError("nobody is there")
+            raise ConnectionRefusedError("no server listens")
 
         site.dial = refuse
         for wire in site.wires:

@@ -156,7 +156,7 @@ async def test_a_client_closes_while_its_request_runs(kind: str, code: int | Non
         await far.send(close(code, "why" if code else ""))
         assert await far.frame() == close(code)
         assert await is_over(far)
-        # Nobody hears the answer, so nobody waits for it.
+        # The answer has no reader, so the server does not wait for it.
         assert trio.current_time() == began
         await trio.testing.wait_all_tasks_blocked()
         assert [end.reason for end in ENDED] == [reason]

@@ -63,7 +63,7 @@ async def test_frames_sent_with_the_opening_request_are_received(kind: str) -> N
 
 @pytest.mark.parametrize("kind", KINDS[1:])
 @run_by(in_virtual_time)
-async def test_one_port_serves_http_and_websocket(kind: str) -> None:
+async def test_port_serves_http_and_websocket(kind: str) -> None:
     server = make_server()
     async with websocket_site(server, kind) as site:
         http, far = site.connect(), await site.open()

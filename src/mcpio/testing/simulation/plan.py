@@ -19,7 +19,7 @@ Level: TypeAlias = Literal["machines", "programs"]
 
 
 def one_of(name: str, value: object, kind: Any) -> None:
-    """Raise ValueError for a value that is none of a Literal's."""
+    """Raise ValueError unless a value is one of those of a Literal."""
     *others, last = map(repr, get_args(kind))
     if not isinstance(value, str) or value not in get_args(kind):
         raise ValueError(f"{name} must be {', '.join(others)} or {last}, not {value!r:.100}")
