@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 import os
 import threading
 from pathlib import Path
 
 import pytest
+from disks import filling_disk
 
 from mcpio._drivers.stdio import Access, InputFile, OutputFile
 from mcpio.asyncio._stdio import FdStream
@@ -72,19 +72,9 @@ def test_descriptor_that_no_thread_uses_is_closed_at_once() -> None:
 
 
 def test_file_that_takes_a_part_of_a_write_is_written_again_without_a_wait(tmp_path: Path) -> None:
-    room = 5
-
-    def write(fd: int, data: memoryview) -> int:
-        nonlocal room
-        if not room:
-            raise OSError(errno.ENOSPC, "No space left on device")
-        written = os.write(fd, data[: min(2, room)])
-        room -= written
-        return written
-
     async def main() -> None:
         reading = os.open(path, os.O_RDONLY | os.O_CREAT)
-        file = OutputFile(os.open(path, os.O_WRONLY), Access.READY, write)
+        file = OutputFile(os.open(path, os.O_WRONLY), Access.READY, filling_disk(5))
         stream = FdStream(InputFile(reading, Access.READY), file, on_eof=lambda: None)
         await stream.send_all(b"abcd")
         with pytest.raises(OSError, match="No space left on device"):

@@ -279,7 +279,8 @@ def test_listening_without_event_ids_restarts() -> None:
     assert "last-event-id" not in again.headers
 
 
-def test_failed_listening_is_reported_and_retried_after_the_next_answer() -> None:
+def talk_without_stream() -> WebTalk:
+    """Return a conversation whose listening stream was lost, and given up."""
     talk = WebTalk(http=QUICK)
     listening = talk.open(listen=True)
     assert listening is not None
@@ -287,6 +288,11 @@ def test_failed_listening_is_reported_and_retried_after_the_next_answer() -> Non
         talk.reset(listening, OSError("refused"))
         (listening,) = talk.advance(4.0)
     talk.reset(listening, OSError("refused"))
+    return talk
+
+
+def test_failed_listening_is_reported_and_retried_after_the_next_answer() -> None:
+    talk = talk_without_stream()
     (ended,) = talk.found(ListeningEnded)
     assert isinstance(ended.error, ConnectionLost)
     assert talk.advance(100.0) == []
@@ -308,13 +314,7 @@ def test_failed_listening_is_reported_and_retried_after_the_next_answer() -> Non
 @pytest.mark.req("HTTP-27")
 @pytest.mark.parametrize(("status", "attempts"), [(405, 1), (503, 4)])
 def test_listening_that_was_lost_is_refused_or_given_up_again(status: int, attempts: int) -> None:
-    talk = WebTalk(http=QUICK)
-    listening = talk.open(listen=True)
-    assert listening is not None
-    for _ in range(3):
-        talk.reset(listening, OSError("refused"))
-        (listening,) = talk.advance(4.0)
-    talk.reset(listening, OSError("refused"))
+    talk = talk_without_stream()
     talk.ask(PingRequest())
     (again,) = talk.result(talk.requests[-1], {})
     for _ in range(attempts):

@@ -16,6 +16,7 @@ from types import SimpleNamespace
 import pytest
 import trio
 import trio.testing
+from disks import filling_disk
 
 from mcpio._drivers import stdio as files
 from mcpio.trio._descriptors import (
@@ -342,20 +343,10 @@ def test_a_closed_descriptor_is_refused() -> None:
 
 
 def test_file_that_takes_a_part_of_a_write_is_written_again_without_a_wait(tmp_path: Path) -> None:
-    room = 5
-
-    def write(fd: int, data: memoryview) -> int:
-        nonlocal room
-        if not room:
-            raise OSError(errno.ENOSPC, "No space left on device")
-        written = os.write(fd, data[: min(2, room)])
-        room -= written
-        return written
-
     async def main() -> None:
         fd = os.open(path, os.O_WRONLY | os.O_CREAT)
         with fds(fd):
-            sink = PollWriter(fd, write, pollable=False)
+            sink = PollWriter(fd, filling_disk(5), pollable=False)
             await sink.send_all(b"abcd")
             with pytest.raises(trio.BrokenResourceError, match="No space left on device"):
                 await sink.send_all(b"efgh")
